@@ -1,0 +1,236 @@
+"""The one decoder: a chain of any depth, any number of rows.
+
+``propose(k)``: until the window says done, take a block from ``propose(k - 1)``, score it with
+level k in one pass, verify, and append what was emitted. Generating is proposing at the top.
+Autoregressive decoding is depth 0, standard speculative decoding depth 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ssd.core import randomness as rng
+from ssd.core.chain import Chain
+from ssd.core.clock import PassClock
+from ssd.core.ngram import Ngram
+from ssd.core.requests import Request
+from ssd.core.rounds import RoundLog
+from ssd.core.sampling import Law, LevelSampling, draw, law
+from ssd.core.verification import Draft, Emitted, verify_by_token
+from ssd.core.windows import Block, done, longest
+
+CHUNK = 512  # prompt tokens a pass; bounds the memory of its mask
+
+
+class Decoder:
+    """The state of one batch, and the rounds that advance it.
+
+    Attributes:
+        text: [B, N] prompt and everything emitted so far, tentative tokens included: a level writes
+            where its block stands, the level above overwrites from the first position it changes.
+        valid: per level [B], leading slots whose keys and values agree with ``text``.
+        log: rounds of every edge in order of execution.
+    """
+
+    def __init__(self, chain: Chain, requests: Sequence[Request], clock: PassClock | None = None) -> None:
+        for i, r in enumerate(requests):
+            chain.check_request(i, r)
+        self.chain, self.requests, self.top = chain, requests, chain.depth
+        self.home = chain.levels[-1].model.device  # laws, tokens and decisions live with the target
+        levels = range(len(chain.levels))
+        size = max(len(r.ids) + r.max_new_tokens for r in requests)
+        # A ragged round writes as many tokens in every row as in the longest; what lies beyond a
+        # row's own length is never read, but it needs a place.
+        self.text = torch.zeros(len(requests), 2 * size, dtype=torch.int64, device=self.home)
+        for i, r in enumerate(requests):
+            self.text[i, : len(r.ids)] = torch.tensor(r.ids)
+        self.prompt = torch.tensor([len(r.ids) for r in requests], device=self.home)
+        identity = [(r.seed, i if r.request is None else r.request, r.sample) for i, r in enumerate(requests)]
+        self.root = rng.root(identity, self.home)
+        self.settings = [self._settings(k) for k in levels]
+        self.random = not self.settings[self.top].all_greedy
+        self.ids = [chain.edge_ids(k, self.home) for k in range(self.top)]
+        self.to_target = [None if x is None else x.to(self.home) for x in map(chain.output_ids, levels)]
+        self.order = [None if x is None else x.to(self.home) for x in map(chain.output_order, levels)]
+        self.valid = [torch.zeros_like(self.prompt) for _ in levels]
+        self.limits = [self._allocate(k, size) for k in levels]
+        self.log = RoundLog()
+        self.clock = clock or PassClock(chain.devices)
+
+    def _settings(self, k: int) -> LevelSampling:
+        rows = [r.sampling if k == self.top else r.sampling.overridden_by(self.chain.levels[k].sampling)
+                for r in self.requests]
+        confidence = k < self.top and self.chain.edges[k].window == "confidence"
+        return LevelSampling(rows, self.home, confidence)
+
+    def _allocate(self, k: int, size: int) -> int:
+        """Give level k its slots; the number of positions it may be fed."""
+        model = self.chain.levels[k].model
+        if isinstance(model, Ngram):
+            return size
+        slots = size if model.max_positions is None else min(size, model.max_positions)
+        model.allocate(len(self.requests), slots)
+        return slots
+
+    def propose(self, k: int, start: Tensor, limit: Tensor, key: Tensor) -> Draft:
+        """A block of level k's own law from ``start`` [B] on, at most ``limit`` [B] tokens a row."""
+        if self.chain.levels[k].is_ngram:
+            return self._look_up(start, limit)
+        edge = self.chain.edges[k]
+        # Position p is predicted by feeding p - 1, so a level can emit up to and including its limit.
+        limit = torch.minimum(longest(edge.window, edge.gamma, limit), self.limits[k] + 1 - start)
+        block = Block.empty(len(self.requests), self.home)
+        laws: list[tuple[Tensor, Tensor]] = []
+        while True:
+            going = (block.count < limit) & ~done(edge.window, edge.gamma, edge.window_value, block)
+            if not going.any():
+                break
+            room = torch.where(going, limit - block.count, 0)
+            emitted = self.round(k, start + block.count, room, key, start)
+            if emitted.law.probs is not None:
+                laws.append((block.count, emitted.law.probs))
+            advance(block, emitted, going)
+        width = int(block.count.max())
+        tokens = self.text.gather(1, span(start, width))
+        return Draft(tokens, assemble(laws, width), block.count)
+
+    def _look_up(self, start: Tensor, limit: Tensor) -> Draft:
+        ngram, gamma = self.chain.levels[0].model, self.chain.edges[0].gamma
+        assert isinstance(ngram, Ngram)
+        text = self.text.tolist()
+        most = limit.clamp(max=gamma).tolist()
+        found = [ngram.look_up(text[i][:n], most[i]) for i, n in enumerate(start.tolist())]
+        width = max(len(f) for f in found)
+        tokens = torch.tensor([f + [0] * (width - len(f)) for f in found], dtype=torch.int64, device=self.home)
+        if width:
+            self._write(start, tokens)
+        return Draft(tokens, None, torch.tensor([len(f) for f in found], device=self.home))
+
+    def round(self, k: int, start: Tensor, room: Tensor, key: Tensor, block_start: Tensor) -> Emitted:
+        """One draft and one verification by level k at ``start`` [B].
+
+        Emits at most ``room`` [B] tokens a row; rows with room 0 ride along and emit nothing. On
+        return ``text`` holds the emitted tokens and ``valid`` of levels 0..k says which slots agree.
+        """
+        if self.random:
+            key = rng.round_key(key, start)
+        draft = self.propose(k - 1, start, (room - 1).clamp(min=0), key) if k > 0 else None
+        if draft is not None and draft.tokens.shape[1] == 0:
+            draft = None
+        emitted = self._emit(k, start, key, draft, self._score(k, start, draft))
+        emitted = replace(emitted, count=torch.where(room > 0, emitted.count, 0))
+        self._write(start, emitted.tokens)
+        kept = start + emitted.accepted
+        for j in range(k + 1):
+            self.valid[j] = torch.minimum(self.valid[j], kept)
+        if k > 0 or self.top == 0:
+            self.log.add(k - 1, block_start, start, draft, emitted)
+        return emitted
+
+    def _emit(self, k: int, start: Tensor, key: Tensor, draft: Draft | None, rows: Law) -> Emitted:
+        """Verify a draft against level k's rows, or draw a plain token when there is none."""
+
+        def draw_u(accepted: Tensor) -> Tensor:
+            return rng.uniform(key, k, rng.DRAW, start + accepted)
+
+        def accept_u() -> Tensor:
+            return rng.uniform(key[:, None], k, rng.ACCEPT, span(start, draft.tokens.shape[1]))
+
+        if draft is not None:
+            return verify_by_token(draft, rows, self.ids[k - 1], accept_u, draw_u)
+        none = torch.zeros_like(start)
+        own = rows.top[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
+        token = own if self.to_target[k] is None else self.to_target[k][own]
+        return Emitted(token[:, None], none + 1, none, none == 0, rows, None)
+
+    def _score(self, k: int, start: Tensor, draft: Draft | None) -> Law:
+        """Level k's laws [B, W + 1, ...] at positions start .. start + W, in as narrow a pass as it can."""
+        width = 0 if draft is None else draft.tokens.shape[1]
+        end = start if draft is None else start + draft.count
+        end = end.clamp(max=self.limits[k])  # binds only for rows this level has nothing to say about
+        behind = torch.minimum(self.valid[k], torch.minimum(start, end) - 1)
+        reach = int((end - behind).max())
+        ragged = int(end.min()) < reach and len(self.requests) > 1  # prompts of unequal lengths
+        if reach > CHUNK or ragged:
+            begin = (end - reach).clamp(min=0)
+            for offset in range(0, reach, CHUNK):
+                self._pass(k, begin + offset, min(CHUNK, reach - offset), keep=0)
+            reach = width + 1
+        begin = (end - reach).clamp(min=0)
+        wanted = start - 1 - begin  # [B] index within the pass of the row that predicts ``start``
+        keep = reach - int(wanted.min())
+        logits = self._pass(k, begin, reach, keep)
+        self.valid[k] = end
+        rows = law(self._own_outputs(k, logits), self.settings[k])
+        if len(self.requests) == 1:
+            return rows
+        index = (wanted - (reach - keep))[:, None] + torch.arange(width + 1, device=self.home)
+        return rows.at(index.clamp(max=keep - 1))
+
+    def _pass(self, k: int, begin: Tensor, width: int, keep: int) -> Tensor:
+        """One model pass over ``text`` from ``begin`` [B] on; logits [B, keep, V], none for keep 0."""
+        model = self.chain.levels[k].model
+        tokens = self.text.gather(1, span(begin, width))
+        if model.embeddings < self.chain.vocab_size:  # ids a draft cannot embed only cost it acceptance
+            tokens = tokens.masked_fill(tokens >= model.embeddings, 0)
+        if model.device != self.home:
+            tokens, begin = tokens.to(model.device), begin.to(model.device)
+        mark = self.clock.start(k)
+        if keep == 0:
+            model.fill(tokens, begin)
+            logits = self.text
+        else:
+            logits = model.score(tokens, begin, keep)
+        self.clock.stop(k, mark, width, ends_prefill=k == self.top and keep > 0)
+        return logits.to(self.home)
+
+    def _own_outputs(self, k: int, logits: Tensor) -> Tensor:
+        """The columns of level k's outputs the target knows, in ascending order of target id."""
+        if self.order[k] is not None:
+            return logits[..., self.order[k]]
+        size = self.chain.output_size(k)
+        return logits if size == logits.shape[-1] else logits[..., :size]
+
+    def _write(self, start: Tensor, tokens: Tensor) -> None:
+        """Put tokens [B, T] at ``start`` [B] onwards."""
+        self.text.scatter_(1, span(start, tokens.shape[1]), tokens)
+
+
+def span(start: Tensor, width: int) -> Tensor:
+    """Positions [B, width] from ``start`` [B] on."""
+    return start[:, None] + torch.arange(width, device=start.device)
+
+
+def advance(block: Block, emitted: Emitted, going: Tensor) -> None:
+    """Account for a round in which the rows ``going`` [B] took part."""
+    block.count = block.count + emitted.count
+    block.rounds = block.rounds + going
+    block.last_full = torch.where(going, emitted.full, block.last_full)
+    if emitted.law.confidence is not None:
+        last = emitted.law.confidence.gather(1, emitted.accepted[:, None]).squeeze(1)
+        block.last_max = torch.where(going, last, block.last_max)
+
+
+def assemble(laws: list[tuple[Tensor, Tensor]], width: int) -> Tensor | None:
+    """Laws [B, width, V] of a block from (tokens before the round [B], rows [B, T, V]) of its rounds.
+
+    Later rounds overwrite the surplus rows of earlier ones.
+    """
+    if not laws:
+        return None
+    if len(laws) == 1:
+        return laws[0][1][:, :width]
+    batch, vocab = laws[0][1].shape[0], laws[0][1].shape[2]
+    widest = max(rows.shape[1] for _, rows in laws)
+    out = laws[0][1].new_zeros(batch, width + widest, vocab)
+    for before, rows in laws:
+        if batch == 1:
+            at = int(before)
+            out[:, at : at + rows.shape[1]] = rows
+        else:
+            out[torch.arange(batch, device=out.device)[:, None], span(before, rows.shape[1])] = rows
+    return out[:, :width]

@@ -1,0 +1,154 @@
+"""From requests to generations: stop rules and streaming around the decoder's rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ssd.core.chain import Chain
+from ssd.core.clock import PassClock
+from ssd.core.decode import Decoder
+from ssd.core.requests import Generation, Passes, Request, Round, Seconds
+from ssd.core.rounds import cut, origins
+
+SCHEDULES = ("serial",)
+
+
+@dataclass
+class _Row:
+    """Output of one request so far."""
+
+    request: Request
+    tokenizer: Any
+    ids: list[int] = field(default_factory=list)
+    stop_reason: str = ""
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    first: int = 0
+
+    def extend(self, tokens: list[int], seconds: float) -> list[int]:
+        """Take what a round emitted up to the first stop; the tokens kept."""
+        before = len(self.ids)
+        self.ids += tokens
+        self._stop(before)
+        if not self.arrivals:
+            self.first = len(self.ids)
+        self.arrivals.append((seconds, len(self.ids)))
+        return self.ids[before:]
+
+    def _stop(self, before: int) -> None:
+        r = self.request
+        if not r.ignore_eos:
+            ends = set(r.eos_ids)
+            for i in range(before, len(self.ids)):
+                if self._completes_stop(i):
+                    return self._finish("stop", i + 1)
+                if self.ids[i] in ends:
+                    return self._finish("eos", i + 1)
+        if len(self.ids) >= r.max_new_tokens:
+            self._finish("length", r.max_new_tokens)
+
+    def _completes_stop(self, i: int) -> bool:
+        if not self.request.stop:
+            return False
+        text = self.tokenizer.decode(self.ids[: i + 1])
+        return any(s in text for s in self.request.stop)
+
+    def _finish(self, reason: str, length: int) -> None:
+        del self.ids[length:]
+        self.stop_reason = reason
+
+    @property
+    def room(self) -> int:
+        return 0 if self.stop_reason else self.request.max_new_tokens - len(self.ids)
+
+
+class _Batch:
+    """Runs a batch round by round."""
+
+    def __init__(self, chain: Chain, requests: Sequence[Request], clock: PassClock | None) -> None:
+        self.clock = clock or PassClock(chain.devices)
+        self.decoder = Decoder(chain, requests, self.clock)
+        self.rows = [_Row(r, chain.tokenizer) for r in requests]
+        for row in self.rows:
+            if row.request.max_new_tokens == 0:
+                row.stop_reason = "length"
+
+    def rounds(self) -> Iterator[list[list[int]]]:
+        """After each target round, the tokens it added to each row."""
+        decoder = self.decoder
+        length = decoder.prompt
+        while any(row.room for row in self.rows):
+            with torch.inference_mode():
+                room = torch.tensor([row.room for row in self.rows], device=decoder.home)
+                emitted = decoder.round(decoder.top, length, room, decoder.root, decoder.prompt)
+                length = length + emitted.count
+                tokens, counts = emitted.tokens.tolist(), emitted.count.tolist()
+            now = self.clock.elapsed()
+            yield [
+                row.extend(t[:n], now) if n else [] for row, t, n in zip(self.rows, tokens, counts, strict=True)
+            ]
+
+    def results(self) -> list[Generation]:
+        """Generations of all rows; the clock stops here."""
+        seconds, passes = self.clock.finish()
+        rounds = self.decoder.log.rounds(len(self.rows))
+        return [
+            self._result(row, own, seconds, passes) for row, own in zip(self.rows, rounds, strict=True)
+        ]
+
+    def _result(
+        self, row: _Row, rounds: Sequence[Round], seconds: Seconds, passes: tuple[Passes, ...]
+    ) -> Generation:
+        top, prompt = self.decoder.top, len(row.request.ids)
+        if rounds:
+            rounds = cut(rounds, top - 1, prompt + len(row.ids))
+        fates = origins(rounds, top + 1, prompt, len(row.ids))
+        return Generation(
+            tuple(row.ids), row.stop_reason, tuple(rounds), fates, passes, seconds, row.first, tuple(row.arrivals)
+        )
+
+
+def generate(
+    chain: Chain, requests: Sequence[Request], schedule: str = "serial", clock: PassClock | None = None
+) -> list[Generation]:
+    """Continue every request; results in the order of ``requests``.
+
+    Each output has exactly the law of the target under the row's sampling settings. The same seed
+    gives the same tokens for any batch size and order (float32, up to rounding ties).
+
+    Raises:
+        ValueError: a request the chain cannot carry to its end, before anything is computed.
+    """
+    if schedule not in SCHEDULES:
+        raise ValueError(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
+    if not requests:
+        return []
+    batch = _Batch(chain, requests, clock)
+    for _ in batch.rounds():
+        pass
+    return batch.results()
+
+
+def stream(chain: Chain, requests: Sequence[Request]) -> Iterator[tuple[int, list[int], str]]:
+    """Yield (index of the request, new token ids, new text) as target rounds end.
+
+    Text is held back while its last characters are an incomplete UTF-8 sequence; without a
+    tokenizer it is empty.
+    """
+    if not requests:
+        return
+    batch = _Batch(chain, requests, None)
+    shown = [""] * len(requests)
+    for added in batch.rounds():
+        for i, tokens in enumerate(added):
+            if not tokens:
+                continue
+            row = batch.rows[i]
+            text = chain.tokenizer.decode(row.ids) if chain.tokenizer is not None else ""
+            if text.endswith("\ufffd") and not row.stop_reason:
+                text = shown[i]
+            yield i, tokens, text[len(shown[i]) :]
+            shown[i] = text

@@ -1,0 +1,179 @@
+"""What goes into a decoder and what comes out: plain data, no torch.
+
+Shape letters used throughout ``ssd.core``: B rows of a batch, T tokens of a pass, W draft tokens
+of a block, V entries of a level's output vocabulary, S key/value slots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields, replace
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """A row's sampling settings, applied in the order temperature, top-k, top-p, min-p.
+
+    ``temperature`` 0 is argmax (lowest id on ties). ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0
+    switch a filter off.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sampling("sampling", self)
+
+    def overridden_by(self, override: Override) -> Sampling:
+        """These settings with every field that ``override`` sets; a greedy row stays greedy."""
+        if self.temperature == 0:
+            return self
+        chosen = {f.name: getattr(override, f.name) for f in fields(override)}
+        return replace(self, **{name: value for name, value in chosen.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Override:
+    """A draft level's own settings; ``None`` inherits the row's."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        check_sampling("level sampling", self)
+
+
+def check_sampling(owner: str, settings: Sampling | Override) -> None:
+    """Raise ValueError naming owner, field and value for the first setting out of range."""
+    bounds = {"temperature": (0.0, math.inf), "top_k": (0, 2**31), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
+    for name, (low, high) in bounds.items():
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else (int, float)):
+            raise ValueError(f"{owner}.{name}: expected a number, got {value!r}")
+        if not low <= value <= high or not math.isfinite(value) or (name == "top_p" and value == 0):
+            raise ValueError(f"{owner}.{name}: {value!r} is outside [{low}, {high}]")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sequence to continue.
+
+    Attributes:
+        ids: prompt token ids of the target, at least one.
+        seed: root of this row's randomness, together with ``request`` and ``sample``.
+        request: integer identity of the request; ``None`` takes its index in the caller's list.
+        sample: repeat number, so that several continuations of one prompt differ.
+        eos_ids: any of these ends the row (the end token is kept in the output).
+        stop: strings; the row ends with the token that completes the first of them.
+        ignore_eos: go on to ``max_new_tokens`` whatever is drawn (fixed-length timing).
+    """
+
+    ids: tuple[int, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    seed: int = 0
+    request: int | None = None
+    sample: int = 0
+    max_new_tokens: int = 128
+    eos_ids: tuple[int, ...] = ()
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ids", "eos_ids", "stop"):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise ValueError(f"request.{name}: expected a sequence, got the string {value!r}")
+            object.__setattr__(self, name, tuple(value))
+        if not self.ids:
+            raise ValueError("request.ids: the prompt is empty; at least one token is needed")
+        if any(not s for s in self.stop):
+            raise ValueError("request.stop: an empty stop string would end every row at once")
+        for name in ("seed", "sample", "max_new_tokens"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
+                raise ValueError(f"request.{name}: expected an integer >= 0, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class Round:
+    """One draft and one verification on one edge, as integers.
+
+    Attributes:
+        edge: index of the level that drafted; -1 for a depth-0 chain, which has no edge.
+        block_start: position at which the verifying level's current block began.
+        start: position of the first token of this round.
+        drafted: draft tokens handed to the verifier.
+        tested: draft tokens the acceptance test was applied to (accepted, or the first rejected).
+        accepted: draft tokens kept.
+        emitted: accepted plus the recovered, bonus or plain token (absent when ``end`` is stopped).
+        end: ``recovered`` | ``bonus`` | ``plain`` (nothing was drafted) | ``stopped`` (an
+            end-of-text id or stop string fell on an accepted token, so the rest was cut off).
+        overlap: sum over the vocabulary of min(target, draft) at each tested position.
+    """
+
+    edge: int
+    block_start: int
+    start: int
+    drafted: int
+    tested: int
+    accepted: int
+    emitted: int
+    end: str
+    overlap: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Passes:
+    """How often a level's model ran for a batch and how many tokens a row was fed in all."""
+
+    count: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where a batch's time went, in seconds.
+
+    Attributes:
+        prefill: from the call to the end of the first target pass (drafts of that round included).
+        passes: per level, time inside model passes after ``prefill``.
+        rest: ``total - prefill - sum(passes)``.
+        total: the whole call.
+    """
+
+    prefill: float
+    passes: tuple[float, ...]
+    rest: float
+    total: float
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What one request came to.
+
+    Attributes:
+        ids: new token ids, prompt excluded.
+        stop_reason: ``eos`` | ``stop`` | ``length``.
+        rounds: every round of this row in order of execution, all edges.
+        origins: ``origins[level][i]`` is the fate of token i at that level: ``draft`` (accepted
+            from the level below), ``recovered``, ``bonus``, ``plain``, or ``None`` when that level
+            did not emit the token.
+        passes, seconds: per level; they belong to the batch and are repeated on each of its rows.
+        first_pass_tokens: tokens emitted by the first target pass, which no decode rate counts.
+        arrivals: seconds from the call to the moment each target round's tokens were known,
+            as (seconds, tokens known so far).
+    """
+
+    ids: tuple[int, ...]
+    stop_reason: str
+    rounds: tuple[Round, ...]
+    origins: tuple[tuple[str | None, ...], ...]
+    passes: tuple[Passes, ...]
+    seconds: Seconds
+    first_pass_tokens: int
+    arrivals: tuple[tuple[float, int], ...] = ()
