@@ -55,6 +55,8 @@ class SlotLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         slots = self.slots
+        assert self.keys is not None
+        assert self.values is not None
         for buffer, new in ((self.keys, key_states), (self.values, value_states)):
             if slots.first is not None:
                 buffer[:, :, slots.first : slots.first + new.shape[2]] = new
@@ -83,22 +85,25 @@ class SlotCache(Cache):
 
     def __init__(self, num_layers: int) -> None:
         self.slots = Slots()
-        super().__init__(layers=[SlotLayer(self.slots) for _ in range(num_layers)])
+        self.slot_layers = [SlotLayer(self.slots) for _ in range(num_layers)]
+        super().__init__(layers=list(self.slot_layers))
 
     def allocate(self, batch: int, size: int) -> None:
         """Room for ``size`` tokens a row; contents are zero afterwards."""
         same = (batch, size) == (self.slots.batch, self.slots.size)
         self.slots.batch, self.slots.size = batch, size
-        for layer in self.layers:
-            if layer.is_initialized and same:
-                layer.keys.zero_()
-                layer.values.zero_()
-            else:
-                layer.is_initialized = False
+        for layer in self.slot_layers:
+            layer.is_initialized = layer.is_initialized and same
+        for buffer in self.buffers():
+            buffer.zero_()
+
+    def buffers(self) -> list[Tensor]:
+        """Key and value buffers of the layers that have run."""
+        return [t for x in self.slot_layers if x.is_initialized for t in (x.keys, x.values) if t is not None]
 
     def bytes(self) -> int:
         """Bytes of all key and value buffers."""
-        return sum(t.numel() * t.element_size() for x in self.layers if x.is_initialized for t in (x.keys, x.values))
+        return sum(t.numel() * t.element_size() for t in self.buffers())
 
 
 def slot_attention(
@@ -115,6 +120,7 @@ def slot_attention(
 
     Args:
         query: [B, H, T, D]. key, value: [B, H_kv, S, D]. attention_mask: additive, [B or 1, 1, T, S].
+
     Returns:
         [B, T, H, D] and no weights.
     """

@@ -23,6 +23,7 @@ class Scorer(Protocol):
         vocab_size: length of a row of logits.
         embeddings: ids below this may be fed.
         max_positions: positions 0 .. max_positions - 1 may be fed; ``None`` when unlimited.
+        owner: the generation whose keys and values it holds, set by the decoder.
     """
 
     vocab_size: int
@@ -30,6 +31,7 @@ class Scorer(Protocol):
     max_positions: int | None
     device: torch.device
     dtype: torch.dtype
+    owner: object
 
     def allocate(self, batch: int, slots: int) -> None:
         """Forget everything and make room for ``slots`` tokens in each of ``batch`` rows."""
@@ -118,6 +120,8 @@ class Chain:
         if len(self.names) != len(self.levels):
             raise ValueError(f"chain.names: {len(self.levels)} levels but names {self.names!r}")
         for k, level in enumerate(self.levels):
+            if any(level.model is other.model for other in self.levels[:k]):
+                raise ValueError(f"chain.levels[{k}].model: used twice; each level needs a cache of its own")
             self._check_level(k, level)
 
     def _check_level(self, k: int, level: Level) -> None:
@@ -129,12 +133,15 @@ class Chain:
         if last and level.draft_to_target is not None:
             raise ValueError(f"chain.levels[{k}].draft_to_target: the target emits its own ids")
         if level.draft_to_target is not None:
-            check_map(f"chain.levels[{k}].draft_to_target", level.draft_to_target, self._output(k), self.vocab_size)
+            check_map(
+                f"chain.levels[{k}].draft_to_target", level.draft_to_target, self.scorer(k).vocab_size, self.vocab_size
+            )
 
-    def _output(self, k: int) -> int:
+    def scorer(self, k: int) -> Scorer:
+        """The model of a level that is no look-up."""
         model = self.levels[k].model
         assert not isinstance(model, Ngram)
-        return model.vocab_size
+        return model
 
     @property
     def depth(self) -> int:
@@ -144,7 +151,7 @@ class Chain:
     @property
     def vocab_size(self) -> int:
         """The target's vocabulary; ids at and above it are never proposed."""
-        return self._output(len(self.levels) - 1)
+        return self.scorer(self.depth).vocab_size
 
     @property
     def devices(self) -> list[torch.device]:
@@ -153,7 +160,7 @@ class Chain:
 
     def output_size(self, k: int) -> int:
         """Output ids level k uses: ids the target lacks are cut off, whatever their logits."""
-        return min(self._output(k), self.vocab_size)
+        return min(self.scorer(k).vocab_size, self.vocab_size)
 
     def output_order(self, k: int) -> Tensor | None:
         """[V] order that sorts level k's outputs by target id; ``None`` when they are sorted.
@@ -176,19 +183,26 @@ class Chain:
     def edge_ids(self, k: int, device: torch.device) -> Ids:
         """Tables between level k, level k + 1 and the target."""
         draft, verifier = self.output_ids(k), self.output_ids(k + 1)
-        draft_of, verifier_of = invert(draft, self.vocab_size), invert(verifier, self.vocab_size)
-        same = draft is verifier or (draft is not None and verifier is not None and torch.equal(draft, verifier))
-        between = None
-        if not same:
-            targets = torch.arange(self.vocab_size) if draft is None else draft
-            between = targets if verifier_of is None else verifier_of[targets]
-        move = lambda t: None if t is None else t.to(device)  # noqa: E731
-        return Ids(move(draft_of), move(verifier_of), move(verifier), move(between))
+        tables = (
+            invert(draft, self.vocab_size),
+            invert(verifier, self.vocab_size),
+            verifier,
+            self.ids_between(k, k + 1),
+        )
+        return Ids(*(None if t is None else t.to(device) for t in tables))
+
+    def ids_between(self, a: int, b: int) -> Tensor | None:
+        """[V_a] output id of level b for each output id of level a, -1 where b lacks it; ``None``: the same."""
+        ours, theirs = self.output_ids(a), self.output_ids(b)
+        if ours is theirs or (ours is not None and theirs is not None and torch.equal(ours, theirs)):
+            return None
+        targets = torch.arange(self.vocab_size) if ours is None else ours
+        table = invert(theirs, self.vocab_size)
+        return targets if table is None else table[targets]
 
     def check_request(self, index: int, request: Request) -> None:
         """Raise ValueError for a request this chain cannot carry to its end."""
-        target = self.levels[-1].model
-        assert not isinstance(target, Ngram)
+        target = self.scorer(self.depth)
         bad = [i for i in request.ids if not 0 <= i < target.embeddings]
         if bad:
             raise ValueError(f"requests[{index}].ids: token {bad[0]} is outside the target's {target.embeddings} ids")

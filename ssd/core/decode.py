@@ -20,7 +20,7 @@ from ssd.core.ngram import Ngram
 from ssd.core.requests import Request
 from ssd.core.rounds import RoundLog
 from ssd.core.sampling import Law, LevelSampling, draw, law
-from ssd.core.verification import Draft, Emitted, verify_by_token
+from ssd.core.verification import Draft, Emitted, translate, verify_by_token
 from ssd.core.windows import Block, done, longest
 
 CHUNK = 512  # prompt tokens a pass; bounds the memory of its mask
@@ -40,7 +40,7 @@ class Decoder:
         for i, r in enumerate(requests):
             chain.check_request(i, r)
         self.chain, self.requests, self.top = chain, requests, chain.depth
-        self.home = chain.levels[-1].model.device  # laws, tokens and decisions live with the target
+        self.home = chain.scorer(self.top).device  # laws, tokens and decisions live with the target
         levels = range(len(chain.levels))
         size = max(len(r.ids) + r.max_new_tokens for r in requests)
         # A ragged round writes as many tokens in every row as in the longest; what lies beyond a
@@ -62,18 +62,21 @@ class Decoder:
         self.clock = clock or PassClock(chain.devices)
 
     def _settings(self, k: int) -> LevelSampling:
-        rows = [r.sampling if k == self.top else r.sampling.overridden_by(self.chain.levels[k].sampling)
-                for r in self.requests]
+        rows = [
+            r.sampling if k == self.top else r.sampling.overridden_by(self.chain.levels[k].sampling)
+            for r in self.requests
+        ]
         confidence = k < self.top and self.chain.edges[k].window == "confidence"
         return LevelSampling(rows, self.home, confidence)
 
     def _allocate(self, k: int, size: int) -> int:
         """Give level k its slots; the number of positions it may be fed."""
-        model = self.chain.levels[k].model
-        if isinstance(model, Ngram):
+        if self.chain.levels[k].is_ngram:
             return size
+        model = self.chain.scorer(k)
         slots = size if model.max_positions is None else min(size, model.max_positions)
         model.allocate(len(self.requests), slots)
+        model.owner = self
         return slots
 
     def propose(self, k: int, start: Tensor, limit: Tensor, key: Tensor) -> Draft:
@@ -137,14 +140,14 @@ class Decoder:
         def draw_u(accepted: Tensor) -> Tensor:
             return rng.uniform(key, k, rng.DRAW, start + accepted)
 
-        def accept_u() -> Tensor:
-            return rng.uniform(key[:, None], k, rng.ACCEPT, span(start, draft.tokens.shape[1]))
+        def accept_u(width: int) -> Tensor:
+            return rng.uniform(key[:, None], k, rng.ACCEPT, span(start, width))
 
         if draft is not None:
             return verify_by_token(draft, rows, self.ids[k - 1], accept_u, draw_u)
         none = torch.zeros_like(start)
-        own = rows.top[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
-        token = own if self.to_target[k] is None else self.to_target[k][own]
+        own = rows.argmax[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
+        token = translate(own, self.to_target[k])
         return Emitted(token[:, None], none + 1, none, none == 0, rows, None)
 
     def _score(self, k: int, start: Tensor, draft: Draft | None) -> Law:
@@ -154,7 +157,7 @@ class Decoder:
         end = end.clamp(max=self.limits[k])  # binds only for rows this level has nothing to say about
         behind = torch.minimum(self.valid[k], torch.minimum(start, end) - 1)
         reach = int((end - behind).max())
-        ragged = int(end.min()) < reach and len(self.requests) > 1  # prompts of unequal lengths
+        ragged = len(self.requests) > 1 and int(end.min()) < reach  # prompts of unequal lengths
         if reach > CHUNK or ragged:
             begin = (end - reach).clamp(min=0)
             for offset in range(0, reach, CHUNK):
@@ -173,7 +176,9 @@ class Decoder:
 
     def _pass(self, k: int, begin: Tensor, width: int, keep: int) -> Tensor:
         """One model pass over ``text`` from ``begin`` [B] on; logits [B, keep, V], none for keep 0."""
-        model = self.chain.levels[k].model
+        model = self.chain.scorer(k)
+        if model.owner is not self:
+            raise RuntimeError(f"{self.chain.names[k]}: its cache was taken over by another generation meanwhile")
         tokens = self.text.gather(1, span(begin, width))
         if model.embeddings < self.chain.vocab_size:  # ids a draft cannot embed only cost it acceptance
             tokens = tokens.masked_fill(tokens >= model.embeddings, 0)
@@ -190,8 +195,9 @@ class Decoder:
 
     def _own_outputs(self, k: int, logits: Tensor) -> Tensor:
         """The columns of level k's outputs the target knows, in ascending order of target id."""
-        if self.order[k] is not None:
-            return logits[..., self.order[k]]
+        order = self.order[k]
+        if order is not None:
+            return logits[..., order]
         size = self.chain.output_size(k)
         return logits if size == logits.shape[-1] else logits[..., :size]
 

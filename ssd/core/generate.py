@@ -87,21 +87,15 @@ class _Batch:
                 length = length + emitted.count
                 tokens, counts = emitted.tokens.tolist(), emitted.count.tolist()
             now = self.clock.elapsed()
-            yield [
-                row.extend(t[:n], now) if n else [] for row, t, n in zip(self.rows, tokens, counts, strict=True)
-            ]
+            yield [row.extend(t[:n], now) if n else [] for row, t, n in zip(self.rows, tokens, counts, strict=True)]
 
     def results(self) -> list[Generation]:
         """Generations of all rows; the clock stops here."""
         seconds, passes = self.clock.finish()
         rounds = self.decoder.log.rounds(len(self.rows))
-        return [
-            self._result(row, own, seconds, passes) for row, own in zip(self.rows, rounds, strict=True)
-        ]
+        return [self._result(row, own, seconds, passes) for row, own in zip(self.rows, rounds, strict=True)]
 
-    def _result(
-        self, row: _Row, rounds: Sequence[Round], seconds: Seconds, passes: tuple[Passes, ...]
-    ) -> Generation:
+    def _result(self, row: _Row, rounds: Sequence[Round], seconds: Seconds, passes: tuple[Passes, ...]) -> Generation:
         top, prompt = self.decoder.top, len(row.request.ids)
         if rounds:
             rounds = cut(rounds, top - 1, prompt + len(row.ids))

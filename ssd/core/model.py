@@ -6,11 +6,10 @@ import inspect
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ssd.core.cache import ATTENTION, SlotCache
-
-RECURRENT = ("mamba", "rwkv", "jamba", "zamba", "recurrent_gemma", "xlstm", "bamba", "falcon_h1", "nemotron_h")
+from ssd.core.positional import check_model, context_limit
 
 
 class CachedModel:
@@ -20,17 +19,18 @@ class CachedModel:
     used elsewhere between two passes.
     """
 
-    def __init__(self, module: nn.Module, name: str = "model") -> None:
+    def __init__(self, module: Any, name: str = "model") -> None:
         self.module = module.eval()
         self.name = name
-        config = module.config
-        refuse(config, name)
-        text = config.get_text_config(decoder=True)
+        self.owner: object = None
+        text = check_model(module.config, name)
+        if not getattr(module, "_supports_attention_backend", False):
+            raise ValueError(f"{name}.model_type: {text.model_type!r} computes attention by its own rules, not by ours")
         self._config = text
         head = module.get_output_embeddings()
         self.vocab_size: int = head.weight.shape[0]
         self.embeddings: int = module.get_input_embeddings().weight.shape[0]
-        self.max_positions: int | None = getattr(text, "max_position_embeddings", None)
+        self.max_positions = context_limit(text)
         self.device = next(module.parameters()).device
         self.dtype: torch.dtype = head.weight.dtype
         self.cache = SlotCache(text.num_hidden_layers)
@@ -42,6 +42,7 @@ class CachedModel:
         # transformers 5.17 calls the argument past_key_values; 5.24 renames it to cache.
         self._cache_name = "cache" if "cache" in signature else "past_key_values"
 
+    @torch.inference_mode()
     def allocate(self, batch: int, slots: int) -> None:
         """Forget everything and make room for ``slots`` tokens in each of ``batch`` rows."""
         self.cache.allocate(batch, slots)
@@ -53,7 +54,7 @@ class CachedModel:
     @torch.inference_mode()
     def score(self, tokens: Tensor, start: Tensor, keep: int) -> Tensor:
         """Write tokens [B, T] at ``start`` [B] onwards; logits [B, keep, V] of the last ``keep``."""
-        batch, width = tokens.shape
+        width = tokens.shape[1]
         positions = start[:, None] + torch.arange(width, device=self.device)  # [B, T]
         starts = start.tolist()
         first = starts[0] if min(starts) == max(starts) else None
@@ -92,20 +93,3 @@ class CachedModel:
         if window is not None:
             seen &= slot > positions[:, None, :, None] - window
         return torch.zeros(seen.shape, dtype=self.dtype, device=self.device).masked_fill_(~seen, float("-inf"))
-
-
-def refuse(config: Any, name: str) -> None:
-    """Raise ValueError for models whose state cannot be addressed by position."""
-    text = config.get_text_config(decoder=True)
-    if getattr(config, "is_encoder_decoder", False):
-        raise ValueError(f"{name}: {config.model_type} is an encoder-decoder model; decoder-only is needed")
-    kinds = set(getattr(text, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-    if config.model_type in RECURRENT or kinds:
-        why = f"layers of type {sorted(kinds)}" if kinds else "a recurrent state"
-        raise ValueError(f"{name}: {config.model_type} has {why} and cannot take back rejected tokens")
-    rope = getattr(text, "rope_parameters", None) or {}
-    nested = [r for r in rope.values() if isinstance(r, dict)]  # one per layer type in some families
-    for kind in (r.get("rope_type") for r in [rope, *nested]):
-        if kind not in ("dynamic", "longrope"):
-            continue
-        raise ValueError(f"{name}: rope_type {kind!r} depends on the longest row of the batch; it is not supported")

@@ -38,9 +38,11 @@ class TwinLevel:
 class Chooser(Protocol):
     """Where randomness enters."""
 
-    def accept(self, probability: float, key: int, level: int, position: int) -> bool: ...
+    def accept(self, probability: float, key: int, level: int, position: int) -> bool:
+        """Whether a test of this probability passes."""
 
-    def draw(self, weights: Row, key: int, level: int, position: int) -> int: ...
+    def draw(self, weights: Row, key: int, level: int, position: int) -> int:
+        """An index, drawn in proportion to the weights."""
 
 
 class Keyed:
@@ -95,7 +97,7 @@ class Twin:
         """Tokens a round emits, level k's law at each, and whether everything drafted was accepted."""
         key = rng.round_key_int(key, len(text))
         tokens, drafts = self.propose(k - 1, text, room - 1, key) if k > 0 and room > 1 else ([], [])
-        laws = [self.levels[k].law(text + tokens[:i]) for i in range(len(tokens) + 1)]
+        laws = [self.law(k, text + tokens[:i]) for i in range(len(tokens) + 1)]
         for i, (token, draft) in enumerate(zip(tokens, drafts, strict=True)):
             position = len(text) + i
             if not self.chooser.accept(laws[i][token] / draft[token], key, k, position):
@@ -117,7 +119,13 @@ class Twin:
 
     def size(self, text: list[int]) -> int:
         """Length of the target's rows."""
-        return len(self.levels[-1].law(text))
+        return len(self.law(len(self.levels) - 1, text))
+
+    def law(self, k: int, text: list[int]) -> Row:
+        """Level k's law after a prefix."""
+        rows = self.levels[k].law
+        assert rows is not None, "a look-up is never asked to score"
+        return rows(text)
 
 
 def point(token: int, size: int) -> Row:

@@ -70,9 +70,7 @@ def cut(rounds: Sequence[Round], top_edge: int, stop: int) -> tuple[Round, ...]:
     return tuple(out)
 
 
-def origins(
-    rounds: Sequence[Round], levels: int, prompt: int, length: int
-) -> tuple[tuple[str | None, ...], ...]:
+def origins(rounds: Sequence[Round], levels: int, prompt: int, length: int) -> tuple[tuple[str | None, ...], ...]:
     """Fate of each output token at each level, replayed from the rounds (see ``Generation``).
 
     Level 0 computes its tokens one by one, so a token it emitted is ``plain`` there.

@@ -29,6 +29,12 @@ class Law:
     top: Tensor | None
     confidence: Tensor | None = None
 
+    @property
+    def argmax(self) -> Tensor:
+        """[B, T] the point masses."""
+        assert self.top is not None
+        return self.top
+
     def at(self, index: Tensor) -> Law:
         """The rows index [B, N] picks in each row of the batch."""
         b = torch.arange(index.shape[0], device=index.device)[:, None]

@@ -73,23 +73,23 @@ class Ids:
 
 
 def verify_by_token(
-    draft: Draft, law: Law, ids: Ids, accept_u: Callable[[], Tensor], draw_u: Callable[[Tensor], Tensor]
+    draft: Draft, law: Law, ids: Ids, accept_u: Callable[[int], Tensor], draw_u: Callable[[Tensor], Tensor]
 ) -> Emitted:
     """Run the acceptance test and add the recovered or bonus token.
 
     Args:
         draft: W drafted tokens a row (``count`` of them real).
         law: the verifying level's rows [B, W + 1, ...] over its own output ids.
-        accept_u: gives uniforms [B, W] for the tests; not called when everything is a point mass.
+        accept_u: maps W to uniforms [B, W] for the tests; not called when everything is a point mass.
         draw_u: maps accepted [B] to uniforms [B] for the added token; likewise.
     """
     width = draft.tokens.shape[1]
     real = torch.arange(width, device=draft.tokens.device) < draft.count[:, None]  # [B, W]
     own = translate(draft.tokens, ids.verifier_of_target)  # [B, W], -1 where the verifier lacks it
     if law.probs is None:
-        overlap = (own == law.top[:, :width]).to(torch.float32)
+        overlap = (own == law.argmax[:, :width]).to(torch.float32)
         accepted = leading(overlap.bool() & real)
-        added = law.top.gather(1, accepted[:, None]).squeeze(1)
+        added = law.argmax.gather(1, accepted[:, None]).squeeze(1)
     else:
         target_prob = take(law.probs[:, :width], own)  # [B, W]
         if draft.probs is None:
@@ -98,7 +98,7 @@ def verify_by_token(
         else:
             draft_prob = take(draft.probs, translate(draft.tokens, ids.draft_of_target))
             overlap = overlaps(draft.probs, law.probs[:, :width], ids.verifier_of_draft)
-        passed = accept_u() * draft_prob < target_prob
+        passed = accept_u(width) * draft_prob < target_prob
         accepted = leading(passed & real)
         added = draw(owed(draft, law.probs, ids, own, accepted), draw_u(accepted))
     tokens = torch.cat([draft.tokens, draft.tokens[:, :1]], dim=1)
@@ -121,7 +121,9 @@ def owed(draft: Draft, probs: Tensor, ids: Ids, own: Tensor, accepted: Tensor) -
         residual = target.scatter(1, token.clamp(min=0)[:, None], 0.0)
         residual = torch.where((token >= 0)[:, None], residual, target)
     else:
-        residual = (target - spread(draft.probs[rows, at].to(torch.float64), target, ids.verifier_of_draft)).clamp(min=0)
+        residual = (target - spread(draft.probs[rows, at].to(torch.float64), target, ids.verifier_of_draft)).clamp(
+            min=0
+        )
     rejected = (accepted < draft.count) & (residual.sum(-1) > 0)
     return torch.where(rejected[:, None], residual, target)
 

@@ -50,6 +50,7 @@ def done(window: str, gamma: int, value: float | None, block: Block) -> Tensor:
     if window == "until_correction":
         return full | ~block.last_full
     if window == "confidence":
+        assert value is not None
         return full | (block.last_max < value)
     return full
 

@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+setup: $(STAMP)  ## create .venv and install the pinned versions
+
+demo: $(STAMP)  ## every method on six prompts; asserts identity with AR in float32 (minutes)
+	$(BIN)/python -m experiments.run experiment=demo
+
+bench: $(STAMP)  ## paired ratios on more prompts, results/bench (up to an hour; needs the machine to itself)
+	$(BIN)/python -m experiments.bench
+
+check: $(STAMP)  ## format, lint, types, import layers
+	$(BIN)/ruff format --check ssd experiments analysis tests
+	$(BIN)/ruff check ssd experiments analysis tests
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: $(STAMP)  ## all CPU tests (under ten minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 -m "not gpu"
+
+test-oldest: $(STAMP)  ## core tests against the oldest transformers supported
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet -c constraints-oldest.txt -e ".[dev]"
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -q -n 2 -m "not gpu and not slow"
+
+readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check its numbers
+	$(BIN)/python -m experiments.readme_check
+
+clean:  ## remove the virtual environments and raw results
+	rm -rf .venv .venv-oldest results/raw
+
+.PHONY: help setup demo bench check test test-oldest readme-check clean

@@ -1,0 +1,295 @@
+"""How often drafts pass, counted from the rounds in the records. A metric without data is None.
+
+Every function takes the records of one method (several prompts, samples or runs) and one edge.
+Counts are added up over all records before any ratio is formed.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Record = Mapping[str, Any]
+BINS = (0, 16, 32, 64, 128, 256, 512, 1024)
+
+
+def ratio(top: float, bottom: float) -> float | None:
+    """The quotient, or None where there is nothing to divide by."""
+    return top / bottom if bottom else None
+
+
+@dataclass
+class Tally:
+    """Tested draft tokens of some kind: how many, how many passed, and what was expected to pass.
+
+    Attributes:
+        tested: draft tokens the acceptance test was applied to.
+        accepted: those that passed.
+        overlap: sum of their overlaps, sum over the vocabulary of min(target, draft); None as soon
+            as one of the tokens comes without (a foreign method does not tell its probabilities).
+    """
+
+    tested: int = 0
+    accepted: int = 0
+    overlap: float | None = 0.0
+
+    def add(self, accepted: bool, overlap: float | None) -> None:
+        """One more tested token is counted."""
+        self.tested += 1
+        self.accepted += accepted
+        self.overlap = None if self.overlap is None or overlap is None else self.overlap + overlap
+
+    @property
+    def alpha(self) -> float | None:
+        """Accepted / tested, the counted estimate of the acceptance of one draft token."""
+        return ratio(self.accepted, self.tested)
+
+    @property
+    def alpha_overlap(self) -> float | None:
+        """Mean overlap of the tested tokens, the same expectation without the noise of the draws."""
+        return None if self.overlap is None else ratio(self.overlap, self.tested)
+
+
+@dataclass(frozen=True)
+class EdgeCounts:
+    """Totals of one edge.
+
+    Attributes:
+        rounds: verifications on this edge. A round in which nothing was drafted (``plain``) is one:
+            the verifier ran and emitted one token.
+        plain: rounds without a draft.
+        stopped: rounds cut inside the accepted tokens by an end-of-text id or a stop string; they
+            count with the tokens they kept.
+        drafted: draft tokens handed to the verifier.
+        tested: see ``Tally``.
+        accepted: draft tokens kept.
+        emitted: accepted plus recovered, bonus and plain tokens.
+        overlap: see ``Tally``.
+    """
+
+    rounds: int
+    plain: int
+    stopped: int
+    drafted: int
+    tested: int
+    accepted: int
+    emitted: int
+    overlap: float | None
+
+    @property
+    def alpha(self) -> float | None:
+        """Accepted / tested (token verification only)."""
+        return ratio(self.accepted, self.tested)
+
+    @property
+    def alpha_overlap(self) -> float | None:
+        """Mean overlap over the tested positions."""
+        return None if self.overlap is None else ratio(self.overlap, self.tested)
+
+    @property
+    def draft_acceptance_rate(self) -> float | None:
+        """Accepted / drafted: falls with the draft length, and is not alpha."""
+        return ratio(self.accepted, self.drafted)
+
+    @property
+    def tau(self) -> float | None:
+        """Emitted / rounds: mean tokens per verification, the extra token included, plain rounds as 1."""
+        return ratio(self.emitted, self.rounds)
+
+
+def rounds_of(records: Iterable[Record], edge: int) -> Iterator[tuple[Record, Mapping[str, Any]]]:
+    """(record, round) for every round on ``edge``, in order.
+
+    Raises:
+        ValueError: if there is more than one method.
+    """
+    method = None
+    for record in records:
+        method = record["method"] if method is None else method
+        if record["method"] != method:
+            raise ValueError(f"records of {method} and {record['method']} are mixed; select one method first")
+        for entry in record["rounds"]:
+            if entry["edge"] == edge:
+                yield record, entry
+
+
+def edges(records: Iterable[Record]) -> list[int]:
+    """Edges that occur in the rounds, ascending; empty for a chain of depth 0 and for foreign methods."""
+    return sorted({entry["edge"] for record in records for entry in record["rounds"] if entry["edge"] >= 0})
+
+
+def edge_counts(records: Iterable[Record], edge: int) -> EdgeCounts:
+    """Totals of ``edge`` over all records; -1 gives the rounds of a chain of depth 0."""
+    chosen = [entry for _, entry in rounds_of(records, edge)]
+
+    def total(name: str) -> int:
+        return sum(entry[name] for entry in chosen)
+
+    told = all(len(entry["overlap"]) == entry["tested"] for entry in chosen)
+    return EdgeCounts(
+        rounds=len(chosen),
+        plain=sum(entry["end"] == "plain" for entry in chosen),
+        stopped=sum(entry["end"] == "stopped" for entry in chosen),
+        drafted=total("drafted"),
+        tested=total("tested"),
+        accepted=total("accepted"),
+        emitted=total("emitted"),
+        overlap=math.fsum(x for entry in chosen for x in entry["overlap"]) if told else None,
+    )
+
+
+def block_efficiency(records: Sequence[Record]) -> float | None:
+    """Tau of the last edge: emitted tokens per target pass; 1 at depth 0.
+
+    Raises:
+        ValueError: if the records belong to chains of different depth.
+    """
+    last = {max(entry["edge"] for entry in record["rounds"]) for record in records if record["rounds"]}
+    if len(last) > 1:
+        raise ValueError(f"block efficiency: records of chains with last edges {sorted(last)} are mixed")
+    return edge_counts(records, last.pop()).tau if last else None
+
+
+@dataclass(frozen=True)
+class PositionAcceptance:
+    """Acceptance of the draft token at one place of its block, the first being 1.
+
+    Attributes:
+        position: place in the block.
+        rounds: rounds with a draft of any length.
+        drafted: rounds whose draft reached this place.
+        tested: rounds in which this token was tested, all earlier ones having passed.
+        accepted: rounds in which it passed.
+    """
+
+    position: int
+    rounds: int
+    drafted: int
+    tested: int
+    accepted: int
+
+    @property
+    def unconditional(self) -> float | None:
+        """Accepted here / rounds with a draft."""
+        return ratio(self.accepted, self.rounds)
+
+    @property
+    def conditional(self) -> float | None:
+        """Accepted here / tested here, that is given that all earlier ones passed."""
+        return ratio(self.accepted, self.tested)
+
+
+def acceptance_at(records: Iterable[Record], edge: int) -> list[PositionAcceptance]:
+    """One entry per place in the block, up to the longest draft seen."""
+    chosen = [entry for _, entry in rounds_of(records, edge) if entry["drafted"] > 0]
+    longest = max((entry["drafted"] for entry in chosen), default=0)
+    return [
+        PositionAcceptance(
+            position=j + 1,
+            rounds=len(chosen),
+            drafted=sum(entry["drafted"] > j for entry in chosen),
+            tested=sum(entry["tested"] > j for entry in chosen),
+            accepted=sum(entry["accepted"] > j for entry in chosen),
+        )
+        for j in range(longest)
+    ]
+
+
+def acceptance_by_output_position(
+    records: Iterable[Record], edge: int, bins: Sequence[int] = BINS
+) -> dict[tuple[int, int | None], Tally]:
+    """Tallies by the place of the tested token in the output (0 is the first new token).
+
+    Keys are (from, to) with ``to`` excluded and None for open-ended; bins without a token are there
+    too, so that an empty one is seen.
+    """
+    tallies = _bins(bins)
+    for record, entry in rounds_of(records, edge):
+        for i, (accepted, overlap) in enumerate(tested_tokens(entry)):
+            place = entry["start"] + i - record["prompt_tokens"]
+            tallies[_bin_of(place, bins)].add(accepted, overlap)
+    return tallies
+
+
+def acceptance_by_prompt_length(
+    records: Iterable[Record], edge: int, bins: Sequence[int] = BINS
+) -> dict[tuple[int, int | None], Tally]:
+    """Tallies by the number of prompt tokens, keys as in ``acceptance_by_output_position``."""
+    tallies = _bins(bins)
+    for record, entry in rounds_of(records, edge):
+        for accepted, overlap in tested_tokens(entry):
+            tallies[_bin_of(record["prompt_tokens"], bins)].add(accepted, overlap)
+    return tallies
+
+
+def tested_tokens(entry: Mapping[str, Any]) -> Iterator[tuple[bool, float | None]]:
+    """(accepted, overlap) of each tested token of a round, in order."""
+    overlaps = entry["overlap"] or [None] * entry["tested"]
+    for i in range(entry["tested"]):
+        yield i < entry["accepted"], overlaps[i]
+
+
+@dataclass(frozen=True)
+class AcceptanceCheck:
+    """Accepted against expected at the tested positions: a test of the decoder, not of the draft.
+
+    Given the past, a tested token passes with probability equal to its overlap, so the difference
+    of the sums is a martingale and ``z`` is close to standard normal.
+
+    Attributes:
+        tested: positions compared.
+        accepted: how many passed.
+        overlap: how many were expected to, the sum of overlaps.
+        z: (accepted - overlap) / sqrt(sum of overlap (1 - overlap)); None where that root is 0, as
+            at temperature 0, where ``largest_difference`` decides instead.
+        largest_difference: max over positions of |passed - overlap|, 0 at temperature 0.
+    """
+
+    tested: int
+    accepted: int
+    overlap: float
+    z: float | None
+    largest_difference: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether every position came out as its overlap says (temperature 0)."""
+        return self.largest_difference == 0
+
+
+def acceptance_check(records: Iterable[Record], edge: int) -> AcceptanceCheck | None:
+    """The comparison over all tested positions of ``edge``; None if there are none or overlaps are missing.
+
+    Records at temperature 0 and above belong into separate calls.
+    """
+    tokens = [token for _, entry in rounds_of(records, edge) for token in tested_tokens(entry)]
+    if not tokens or any(overlap is None for _, overlap in tokens):
+        return None
+    # Rounding of the probabilities may leave an overlap a hair above 1.
+    known = [(accepted, min(max(overlap or 0.0, 0.0), 1.0)) for accepted, overlap in tokens]
+    total = math.fsum(overlap for _, overlap in known)
+    spread = math.sqrt(math.fsum(overlap * (1 - overlap) for _, overlap in known))
+    accepted = sum(passed for passed, _ in known)
+    return AcceptanceCheck(
+        tested=len(known),
+        accepted=accepted,
+        overlap=total,
+        z=(accepted - total) / spread if spread else None,
+        largest_difference=max(abs(passed - overlap) for passed, overlap in known),
+    )
+
+
+def _bins(bins: Sequence[int]) -> dict[tuple[int, int | None], Tally]:
+    """An empty tally per bin."""
+    return {(low, high): Tally() for low, high in zip(bins, [*bins[1:], None], strict=True)}
+
+
+def _bin_of(value: int, bins: Sequence[int]) -> tuple[int, int | None]:
+    """The bin that holds ``value``."""
+    index = bisect_right(bins, value) - 1
+    if index < 0:
+        raise ValueError(f"bins: {value} lies below the first bound {bins[0]}")
+    return bins[index], bins[index + 1] if index + 1 < len(bins) else None

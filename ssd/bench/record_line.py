@@ -1,0 +1,132 @@
+"""What one line of ``records.jsonl`` holds, and the checks that it agrees with itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from ssd.bench.json_files import plain
+from ssd.core.requests import Generation, Sampling
+
+R = TypeVar("R", bound=Mapping[str, Any])
+RECORD_FIELDS = (
+    "run_id",
+    "batch_id",
+    "method",
+    "prompt_id",
+    "task",
+    "sample",
+    "sampling",
+    "max_new_tokens",
+    "prompt_tokens",
+    "output_ids",
+    "text",
+    "stop_reason",
+    "first_pass_tokens",
+    "rounds",
+    "origins",
+    "arrivals",
+    "passes",
+    "seconds",
+)
+ENDS = ("recovered", "bonus", "plain", "stopped")
+
+
+def record_line(
+    run_id: str,
+    batch_id: str | int,
+    method: str,
+    prompt_id: str,
+    task: str,
+    generation: Generation,
+    prompt_tokens: int,
+    text: str,
+    sampling: Sampling,
+    *,
+    max_new_tokens: int,
+    sample: int = 0,
+) -> dict[str, Any]:
+    """One request's outcome as the JSON object of one line, with exactly ``RECORD_FIELDS``.
+
+    ``passes`` and ``seconds.passes`` are keyed by level (``L0``, ``L1``, ...). They and the other
+    seconds belong to the batch: every line of a ``batch_id`` repeats them.
+
+    Raises:
+        ValueError: if the counts of the rounds contradict each other or the output.
+    """
+    spent = generation.seconds
+    record: dict[str, Any] = plain(
+        {
+            "run_id": run_id,
+            "batch_id": batch_id,
+            "method": method,
+            "prompt_id": prompt_id,
+            "task": task,
+            "sample": sample,
+            "sampling": sampling,
+            "max_new_tokens": max_new_tokens,
+            "prompt_tokens": prompt_tokens,
+            "output_ids": generation.ids,
+            "text": text,
+            "stop_reason": generation.stop_reason,
+            "first_pass_tokens": generation.first_pass_tokens,
+            "rounds": generation.rounds,
+            "origins": generation.origins,
+            "arrivals": generation.arrivals,
+            "passes": {f"L{level}": passes for level, passes in enumerate(generation.passes)},
+            "seconds": {
+                "prefill": spent.prefill,
+                "passes": {f"L{level}": seconds for level, seconds in enumerate(spent.passes)},
+                "rest": spent.rest,
+                "total": spent.total,
+            },
+        },
+        f"record of prompt {prompt_id!r}",
+    )
+    check_record(record)
+    return record
+
+
+def check_record(record: Mapping[str, Any]) -> None:
+    """Raise ValueError naming the prompt, field and value where a record contradicts itself."""
+    owner = f"record of prompt {record.get('prompt_id')!r}, method {record.get('method')!r}"
+    absent = [name for name in RECORD_FIELDS if name not in record]
+    surplus = [name for name in record if name not in RECORD_FIELDS]
+    if absent or surplus:
+        raise ValueError(f"{owner}: missing fields {absent}, unknown fields {surplus}")
+    for i, entry in enumerate(record["rounds"]):
+        drafted, tested, accepted = entry["drafted"], entry["tested"], entry["accepted"]
+        extra = 0 if entry["end"] == "stopped" else 1
+        if (
+            entry["end"] not in ENDS
+            or not 0 <= accepted <= tested <= min(drafted, accepted + 1)
+            or entry["emitted"] != accepted + extra
+            or len(entry["overlap"]) not in (0, tested)
+        ):
+            raise ValueError(f"{owner}: rounds[{i}] has counts that do not fit together: {dict(entry)}")
+    last = max((entry["edge"] for entry in record["rounds"]), default=None)
+    emitted = sum(entry["emitted"] for entry in record["rounds"] if entry["edge"] == last)
+    tokens = len(record["output_ids"])
+    if last is not None and emitted != tokens:
+        raise ValueError(f"{owner}: rounds of edge {last} emitted {emitted} tokens, output_ids has {tokens}")
+    if not 0 <= record["first_pass_tokens"] <= tokens:
+        raise ValueError(f"{owner}: first_pass_tokens {record['first_pass_tokens']} of {tokens} tokens")
+
+
+def group_by(records: Iterable[R], *keys: str) -> dict[tuple[Any, ...], list[R]]:
+    """Records by the values of ``keys`` in order of appearance; None is a value like any other.
+
+    A dot reaches inside: ``sampling.temperature``.
+    """
+    groups: dict[tuple[Any, ...], list[R]] = {}
+    for record in records:
+        groups.setdefault(tuple(_look_up(record, key) for key in keys), []).append(record)
+    return groups
+
+
+def _look_up(record: Mapping[str, Any], key: str) -> Any:
+    """Value at a dotted key, None where a part of it is absent."""
+    value: Any = record
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value

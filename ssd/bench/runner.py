@@ -1,0 +1,127 @@
+"""The benchmark loop: warm up, then every prompt through every method, alternating, one line each.
+
+All methods of a run see the same prompt ids, and they take turns prompt by prompt with the order
+rotated, so that a drift of the machine falls on all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ssd.bench.methods import ChainMethod, Method
+from ssd.bench.prompts import Prompt, encode
+from ssd.bench.records import RunFolder, record_line
+from ssd.bench.spec import RunSpec
+from ssd.core.requests import Generation, Request
+
+WARMUP_TOKENS = 8
+Progress = Callable[[str, int, int], None]
+
+
+class Requests:
+    """Prompts as requests of a run: chat template applied once, the same ids for every method."""
+
+    def __init__(self, spec: RunSpec, prompts: Sequence[Prompt], tokenizer: Any) -> None:
+        ends = end_ids(tokenizer)
+        self.prompts = {p.id: p for p in prompts}
+        self.requests = [
+            (
+                prompt.id,
+                Request(
+                    tuple(encode(prompt, tokenizer)),
+                    spec.sampling,
+                    spec.seed,
+                    request=i,
+                    sample=sample,
+                    max_new_tokens=spec.max_new_tokens,
+                    eos_ids=ends,
+                    ignore_eos=spec.ignore_eos,
+                ),
+            )
+            for i, prompt in enumerate(prompts)
+            for sample in range(spec.samples)
+        ]
+
+
+def end_ids(tokenizer: Any) -> tuple[int, ...]:
+    """The ids that end a text for this tokenizer."""
+    return () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
+
+
+def run(
+    spec: RunSpec,
+    methods: Sequence[Method],
+    prompts: Sequence[Prompt],
+    tokenizer: Any,
+    folder: RunFolder,
+    progress: Progress = lambda name, done, total: None,
+) -> None:
+    """Append one record per method, prompt and sample to ``folder``, which the caller finishes."""
+    work = Requests(spec, prompts, tokenizer)
+    folder.describe(warmup_seconds=warm_up(methods, work.requests[0][1]))
+    total = sum(1 for _ in schedule(methods, work.requests, spec.batch))
+    for done, (method, group) in enumerate(schedule(methods, work.requests, spec.batch)):
+        progress(method.name, done, total)
+        generations = method.generate([request for _, request in group])
+        for (prompt_id, request), generation in zip(group, generations, strict=True):
+            first = group[0]
+            batch_id = (
+                f"{first[0]}-{first[1].sample}" if isinstance(method, ChainMethod) else f"{prompt_id}-{request.sample}"
+            )
+            line = record(spec, method.name, batch_id, work.prompts[prompt_id], request, generation, tokenizer, folder)
+            folder.append(line)
+    progress("done", total, total)
+
+
+def schedule(
+    methods: Sequence[Method], requests: Sequence[tuple[str, Request]], batch: int
+) -> Iterator[tuple[Method, tuple[tuple[str, Request], ...]]]:
+    """(method, requests decoded together) in the order they run: rotated by one per group."""
+    for turn, group in enumerate(grouped(requests, batch)):
+        for i in range(len(methods)):
+            yield methods[(turn + i) % len(methods)], group
+
+
+def grouped(requests: Sequence[tuple[str, Request]], size: int) -> list[tuple[tuple[str, Request], ...]]:
+    """Requests in groups of at most ``size``."""
+    return [tuple(requests[i : i + size]) for i in range(0, len(requests), size)]
+
+
+def warm_up(methods: Sequence[Method], request: Request) -> dict[str, float]:
+    """Each method's first call, on a few tokens; seconds per method, counted nowhere else."""
+    seconds = {}
+    short = replace(request, max_new_tokens=min(WARMUP_TOKENS, request.max_new_tokens), ignore_eos=True)
+    for method in methods:
+        began = time.perf_counter()
+        method.generate([short])
+        seconds[method.name] = time.perf_counter() - began
+    return seconds
+
+
+def record(
+    spec: RunSpec,
+    method: str,
+    batch_id: str,
+    prompt: Prompt,
+    request: Request,
+    generation: Generation,
+    tokenizer: Any,
+    folder: RunFolder,
+) -> dict[str, Any]:
+    """The line of one generation."""
+    return record_line(
+        folder.run["run_id"],
+        batch_id,
+        method,
+        prompt.id,
+        prompt.task,
+        generation,
+        len(request.ids),
+        tokenizer.decode(generation.ids, skip_special_tokens=True),
+        spec.sampling,
+        max_new_tokens=spec.max_new_tokens,
+        sample=request.sample,
+    )

@@ -1,0 +1,194 @@
+"""What fully names a run: plain frozen data, parsed strictly from YAML or Hydra, no torch."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from ssd.core.requests import Sampling
+
+T = TypeVar("T")
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+KINDS = ("chain", "transformers_ar", "transformers_assisted", "transformers_lookup")
+CHAINS = Path(__file__).parent / "chains"
+
+
+@dataclass(frozen=True)
+class LevelSpec:
+    """One level: where its model comes from, how it is held, and settings that replace the row's."""
+
+    source: str
+    dtype: str = "float32"
+    device: str = "cpu"
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
+
+
+@dataclass(frozen=True)
+class EdgeSpec:
+    """The fields of ``ssd.core.chain.Edge``, which checks them."""
+
+    gamma: int
+    window: str = "at_least"
+    window_value: float | None = None
+    verification: str = "token"
+
+
+@dataclass(frozen=True)
+class ChainSpec:
+    """Levels from the smallest draft to the target, and the edges between them."""
+
+    levels: tuple[LevelSpec, ...]
+    edges: tuple[EdgeSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.edges) != len(self.levels) - 1:
+            raise ValueError(f"edges: {len(self.levels)} levels need {len(self.levels) - 1}, got {len(self.edges)}")
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    """One method of a run, over levels of the run's chain.
+
+    Attributes:
+        kind: ``chain`` for our decoder, else a baseline of transformers.
+        levels: which levels take part, by index from the bottom, or ``"ngram"`` as a level 0; empty:
+            the whole chain (``chain``), the target alone (the others). ``transformers_assisted`` takes
+            the draft and the target.
+        edges: edges of the sub-chain; empty: the chain's own.
+        gamma: draft length of ``transformers_assisted`` and ``transformers_lookup``.
+    """
+
+    kind: str = "chain"
+    levels: tuple[int | str, ...] = ()
+    edges: tuple[EdgeSpec, ...] = ()
+    gamma: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind: {self.kind!r} is not one of {', '.join(KINDS)}")
+        if (self.gamma is not None) != (self.kind in ("transformers_assisted", "transformers_lookup")):
+            raise ValueError(f"gamma: {self.gamma!r} does not fit kind {self.kind!r}")
+
+
+@dataclass(frozen=True)
+class PromptSpec:
+    """Which prompts: a split of the bundled suite, optionally only some tasks and the first few."""
+
+    split: str = "measure"
+    tasks: tuple[str, ...] = ()
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run: every method on every prompt, under one sampling setting.
+
+    Attributes:
+        samples: continuations per prompt.
+        batch: requests decoded together by our own methods; baselines always run one by one.
+    """
+
+    name: str
+    chain: ChainSpec
+    methods: dict[str, MethodSpec]
+    prompts: PromptSpec = PromptSpec()
+    sampling: Sampling = field(default_factory=Sampling)
+    max_new_tokens: int = 128
+    samples: int = 1
+    seed: int = 0
+    batch: int = 1
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_new_tokens", "samples", "batch"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        for name, method in self.methods.items():
+            for level in method.levels:
+                if level != "ngram" and not (isinstance(level, int) and 0 <= level < len(self.chain.levels)):
+                    raise ValueError(
+                        f"methods.{name}.levels: no level {level!r} in a chain of {len(self.chain.levels)}"
+                    )
+
+
+def parse(kind: type[T], value: Any, path: str = "") -> T:
+    """Build a spec dataclass from plain data.
+
+    Raises:
+        ValueError: naming the path and the value, for an unknown or missing field or a wrong type.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{path or kind.__name__}: expected a mapping, got {value!r}")
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    dot = f"{path}." if path else ""
+    for name in value:
+        if name not in known:
+            raise ValueError(f"{dot}{name}: unknown field; known are {', '.join(known)}")
+    for name, f in known.items():
+        if name not in value and f.default is MISSING and f.default_factory is MISSING:
+            raise ValueError(f"{dot}{name}: missing")
+    hints = get_type_hints(kind)
+    built = {name: _convert(hints[name], entry, f"{dot}{name}") for name, entry in value.items()}
+    try:
+        return kind(**built)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}" if path else str(error)) from error
+
+
+def _convert(hint: Any, value: Any, path: str) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        inner = [a for a in args if a is not type(None)]
+        return _convert(inner[0], value, path) if len(inner) == 1 else _one_of(inner, value, path)
+    if origin is tuple:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ValueError(f"{path}: expected a list, got {value!r}")
+        return tuple(_convert(args[0], v, f"{path}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{path}: expected a mapping, got {value!r}")
+        return {str(k): _convert(args[1], v, f"{path}.{k}") for k, v in value.items()}
+    if is_dataclass(hint):
+        return parse(hint, value, path)  # type: ignore[arg-type]
+    return _one_of([hint], value, path)
+
+
+def _one_of(kinds: Sequence[type], value: Any, path: str) -> Any:
+    if float in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, tuple(kinds)) and (bool in kinds or not isinstance(value, bool)):
+        return value
+    raise ValueError(f"{path}: expected {' or '.join(k.__name__ for k in kinds)}, got {value!r}")
+
+
+def chain_mapping(name: str | Path) -> dict[str, Any]:
+    """The plain data of a chain: a YAML file, or one that comes with the package (``smollm2``)."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = CHAINS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in CHAINS.glob("*.yaml")))
+        raise ValueError(f"chain: {str(name)!r} is neither a YAML file nor one of {known}")
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict):
+        raise ValueError(f"chain: {path} holds no mapping")
+    return data
+
+
+def read_chain(name: str | Path) -> ChainSpec:
+    """The chain of a YAML file or of the package, parsed."""
+    return parse(ChainSpec, chain_mapping(name), "chain")

@@ -1,0 +1,45 @@
+"""The methods of a run, built over one set of loaded models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ssd.bench.loading import NGRAM, Loader
+from ssd.bench.methods import ChainMethod, Method
+from ssd.bench.shared_weights import full_vocabulary
+from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec
+from ssd.bench.transformers_methods import TransformersAR, TransformersAssisted, TransformersPromptLookup
+
+
+def sub_chain(chain: ChainSpec, method: MethodSpec) -> ChainSpec:
+    """The levels and edges of ``chain`` that a method uses."""
+    if method.kind != "chain":
+        return ChainSpec(chain.levels[-1:])
+    if not method.levels:
+        return ChainSpec(chain.levels, method.edges or chain.edges)
+    levels = tuple(NGRAM if isinstance(k, str) else chain.levels[k] for k in method.levels)
+    return ChainSpec(levels, method.edges)
+
+
+def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Method:
+    """One method of a run, ready to generate."""
+    chain = loader.chain(sub_chain(spec.chain, method))
+    if method.kind == "chain":
+        return ChainMethod(name, chain, spec.batch)
+    target: Any = loader.module(spec.chain.levels[-1])[0]
+    if method.kind == "transformers_ar":
+        return TransformersAR(name, target, tokenizer=chain.tokenizer)
+    assert method.gamma is not None
+    if method.kind == "transformers_lookup":
+        return TransformersPromptLookup(name, target, method.gamma, tokenizer=chain.tokenizer)
+    bottom = method.levels[0] if method.levels else 0
+    assert isinstance(bottom, int)
+    draft: Any
+    draft, ids = loader.module(spec.chain.levels[bottom])
+    rows = draft if ids is None else full_vocabulary(draft, ids, chain.vocab_size)
+    return TransformersAssisted(name, target, rows, method.gamma, tokenizer=chain.tokenizer)
+
+
+def build_all(spec: RunSpec, loader: Loader) -> list[Method]:
+    """Every method of a run, in the order of the spec."""
+    return [build(name, method, spec, loader) for name, method in spec.methods.items()]
