@@ -192,12 +192,12 @@ def acceptance_rows(prefix: str, run: Run) -> list[Row]:
     for (method,), own in group_by(run.records, "method").items():
         for edge in edges(own):
             check = acceptance_check(own, edge)
-            if check is None or check.z is None:
+            if check is None or (check.z is None and prefix != "T0"):
                 continue
             if prefix == "T0":
                 row = (f"{prefix} largest |accepted - overlap|: {method}, edge {edge}", check.largest_difference, 0.0)
             else:
-                row = (f"{prefix} |z| of accepted - overlap: {method}, edge {edge}", abs(check.z), 4.0)
+                row = (f"{prefix} |z| of accepted - overlap: {method}, edge {edge}", abs(check.z or 0.0), 4.0)
             rows.append(
                 Row(row[0], row[1], "tokens" if prefix == "T0" else "sigma", n=check.tested, goal=row[2], sense="max")
             )

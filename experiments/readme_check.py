@@ -45,7 +45,12 @@ def strangers(text: str, root: Path) -> list[str]:
     wrong = []
     for file, body in MEASURED.findall(text):
         summary = json.loads((root / file).read_text(encoding="utf-8"))
-        values = [row[k] for row in summary["rows"] for k in ("value", "low", "high", "n", "bound", "goal") if row.get(k) is not None]
+        values = [
+            row[k]
+            for row in summary["rows"]
+            for k in ("value", "low", "high", "n", "bound", "goal")
+            if row.get(k) is not None
+        ]
         wrong += [f"{n}: not in {file}" for n in numbers(body) if not stands_in(n, values)]
     return wrong
 
@@ -55,7 +60,11 @@ def run_blocks(text: str, clone: Path) -> int:
     failed = 0
     for language, code in blocks(text):
         print(f"--- {language}\n{code.rstrip()}", flush=True)
-        command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [str(clone / ".venv/bin/python"), "-c", code]
+        command = (
+            ["bash", "-euo", "pipefail", "-c", code]
+            if language == "bash"
+            else [str(clone / ".venv/bin/python"), "-c", code]
+        )
         if subprocess.run(command, cwd=clone, check=False).returncode:
             failed += 1
             print("--- FAILED", flush=True)

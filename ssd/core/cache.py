@@ -27,11 +27,13 @@ class Slots:
         self.first: int | None = None  # the common start when all rows share one
         self.positions = torch.empty(0, 0, dtype=torch.int64)  # [B, T]
 
-    def place(self, positions: Tensor, first: int | None, reach: int) -> None:
-        """Aim the next pass at ``positions`` [B, T]."""
-        if reach > self.size:
-            raise ValueError(f"cache: position {reach - 1} is beyond its {self.size} slots")
-        self.positions, self.first, self.reach = positions, first, reach
+    def place(self, positions: Tensor, starts: list[int]) -> None:
+        """Aim the next pass at ``positions`` [B, T], whose rows begin at ``starts``."""
+        reach = max(starts) + positions.shape[1]
+        if min(starts) < 0 or reach > self.size:
+            raise ValueError(f"cache: positions {min(starts)} to {reach - 1} do not fit its {self.size} slots")
+        self.positions, self.reach = positions, reach
+        self.first = starts[0] if min(starts) == max(starts) else None
 
 
 class SlotLayer(CacheLayerMixin):

@@ -56,17 +56,14 @@ class CachedModel:
         """Write tokens [B, T] at ``start`` [B] onwards; logits [B, keep, V] of the last ``keep``."""
         width = tokens.shape[1]
         positions = start[:, None] + torch.arange(width, device=self.device)  # [B, T]
-        starts = start.tolist()
-        first = starts[0] if min(starts) == max(starts) else None
-        reach = max(starts) + width
-        self.cache.slots.place(positions, first, reach)
+        self.cache.slots.place(positions, start.tolist())
         theirs = self._config._attn_implementation
         self._config._attn_implementation = ATTENTION
         try:
             out = self.module(
                 input_ids=tokens,
                 position_ids=positions,
-                attention_mask=self._mask(positions, reach, first),
+                attention_mask=self._mask(positions),
                 use_cache=True,
                 logits_to_keep=keep,
                 **{self._cache_name: self.cache},
@@ -75,14 +72,15 @@ class CachedModel:
             self._config._attn_implementation = theirs
         return out.logits
 
-    def _mask(self, positions: Tensor, reach: int, first: int | None) -> Any:
+    def _mask(self, positions: Tensor) -> Any:
         """Additive mask(s) [B or 1, 1, T, S]; per layer type where the model has several."""
-        if first is not None:
+        slots = self.cache.slots
+        if slots.first is not None:
             positions = positions[:1]
-        full = self._visible(positions, reach, None)
+        full = self._visible(positions, slots.reach, None)
         if self._window is None:
             return full
-        narrow = self._visible(positions, reach, self._window)
+        narrow = self._visible(positions, slots.reach, self._window)
         if self._layer_types is None:
             return narrow
         return {kind: narrow if kind == "sliding_attention" else full for kind in self._layer_types}

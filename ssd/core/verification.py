@@ -87,8 +87,9 @@ def verify_by_token(
     real = torch.arange(width, device=draft.tokens.device) < draft.count[:, None]  # [B, W]
     own = translate(draft.tokens, ids.verifier_of_target)  # [B, W], -1 where the verifier lacks it
     if law.probs is None:
-        overlap = (own == law.argmax[:, :width]).to(torch.float32)
-        accepted = leading(overlap.bool() & real)
+        match = own == law.argmax[:, :width]
+        overlap = match.to(torch.float32) if draft.probs is None else share_at(draft.probs, law.argmax[:, :width], ids)
+        accepted = leading(match & real)
         added = law.argmax.gather(1, accepted[:, None]).squeeze(1)
     else:
         target_prob = take(law.probs[:, :width], own)  # [B, W]
@@ -134,6 +135,11 @@ def overlaps(draft_probs: Tensor, target_probs: Tensor, verifier_of_draft: Tenso
         return torch.minimum(draft_probs, target_probs).sum(-1)
     known = target_probs[..., verifier_of_draft.clamp(min=0)].masked_fill(verifier_of_draft < 0, 0)
     return torch.minimum(draft_probs, known).sum(-1)
+
+
+def share_at(draft_probs: Tensor, verifier_token: Tensor, ids: Ids) -> Tensor:
+    """The draft's probability [B, W] of the one token each of the verifier's point masses allows."""
+    return take(draft_probs, translate(translate(verifier_token, ids.target_of_verifier), ids.draft_of_target))
 
 
 def spread(draft_row: Tensor, like: Tensor, verifier_of_draft: Tensor | None) -> Tensor:
