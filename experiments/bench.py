@@ -1,6 +1,6 @@
 """The paired ratios of the default chain: ``python -m experiments.bench [key=value ...]``.
 
-Four stages: choose every family's edges on the tuning prompts; measure all methods at temperature 0
+Stages: time passes and give each draft its faster dtype; choose every family's edges on the tuning prompts; measure all methods at temperature 0
 on the other prompts; the same at temperature 1 for the acceptance statistics; teacher-forced
 overlaps against the table that came with the drafts. Writes ``results/bench/summary.json``.
 """
@@ -25,11 +25,13 @@ from ssd.bench.acceptance import acceptance_check, edges
 from ssd.bench.experiment import BASELINE, differences, override, run_pass
 from ssd.bench.loading import Loader
 from ssd.bench.metrics import batches, clock, pass_shares, speedup
+from ssd.bench.profile import pass_seconds
 from ssd.bench.records import Run, group_by
 from ssd.bench.spec import ChainSpec, EdgeSpec, MethodSpec, PromptSpec, RunSpec, parse, read_chain
 from ssd.bench.summary import Row, write_summary
 from ssd.bench.teacher_forced import teacher_forced
 from ssd.bench.tuning import FamilySpec, candidates, choose, fastest, label, parse_families
+from ssd.core.model import CachedModel
 from ssd.core.requests import Sampling
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,6 +40,7 @@ TF_AR, TF_ASSISTED, TF_LOOKUP = "transformers ar", "transformers assisted L0", "
 NGRAM, PAIR0, PAIR1, CHAIN = "n-gram→L2", "L0→L2", "L1→L2", "L0→L1→L2"
 PAIRS = (NGRAM, PAIR0, PAIR1)
 FIXED = "L0→L2 at the same draft length"
+PROFILE_WIDTHS, PROFILE_REPEATS = (1, 2, 4, 8), 21
 TARGET_ALONE = MethodSpec(levels=(2,))
 
 # Expected acceptance of the bundled drafts on held.safetensors, float32, from the run that trained them.
@@ -55,6 +58,7 @@ def main(arguments: list[str]) -> int:
         key, _, value = argument.partition("=")
         override(config, key, yaml.safe_load(value))
     bench = Bench(config)
+    profile = bench.choose_dtypes()
     tuned = bench.stage("tune", {BASELINE: TARGET_ALONE, **candidates(bench.families)}, 0.0)
     choice = Choice.of(bench.families, tuned)
     print("\nchosen on the tuning prompts:", choice)
@@ -62,7 +66,7 @@ def main(arguments: list[str]) -> int:
     greedy = bench.stage("measure", methods, 0.0)
     print_partings(differences(bench.spec("measure", methods, 0.0), greedy, bench.loader), asserted=False)
     sampled = bench.stage("sampled", {k: m for k, m in methods.items() if m.kind == "chain"}, 1.0)
-    rows = ratio_rows(greedy, choice) + acceptance_rows("T0", greedy) + acceptance_rows("T1", sampled)
+    rows = profile + ratio_rows(greedy, choice) + acceptance_rows("T0", greedy) + acceptance_rows("T1", sampled)
     rows += overlap_rows(config["chain"])
     print_table([r.as_dict() for r in rows], SUMMARY_COLUMNS)
     rows += method_summary("T0", greedy.records, BASELINE) + method_summary("T1", sampled.records, BASELINE)
@@ -82,6 +86,24 @@ class Bench:
             chain, levels=(*chain.levels[:-1], replace(chain.levels[-1], dtype=config["target_dtype"]))
         )
 
+    def choose_dtypes(self) -> list[Row]:
+        """Give each draft the dtype in which a pass over one token and one over four take less in sum."""
+        levels = {(k, d): replace(x, dtype=d) for k, x in enumerate(self.chain.levels) for d in ("float32", "bfloat16")}
+        models = {f"L{k} {d}": self.loader.chain(ChainSpec((x,))).scorer(0) for (k, d), x in levels.items()}
+        seconds = pass_seconds(
+            {n: m for n, m in models.items() if isinstance(m, CachedModel)}, PROFILE_WIDTHS, PROFILE_REPEATS
+        )
+        print_table(profile_table(seconds), ["level", *(f"{w} tokens, ms" for w in PROFILE_WIDTHS)])
+
+        def cost(k: int, dtype: str) -> float:
+            return seconds[f"L{k} {dtype}", 1] + seconds[f"L{k} {dtype}", 4]
+
+        drafts = tuple(
+            levels[k, min(("float32", "bfloat16"), key=lambda d: cost(k, d))] for k in range(len(self.chain.levels) - 1)
+        )
+        self.chain = replace(self.chain, levels=(*drafts, self.chain.levels[-1]))
+        return [Row(f"pass: {name}, {w} tokens", s, "s", n=PROFILE_REPEATS) for (name, w), s in seconds.items()]
+
     def spec(self, name: str, methods: dict[str, MethodSpec], temperature: float) -> RunSpec:
         """The run of a stage."""
         settings = dict(self.config[name])
@@ -98,6 +120,12 @@ class Bench:
         if run.run["busy"]:
             print(f"warning: {run.run['busy_elsewhere']:.0%} of the machine was busy with something else")
         return run
+
+
+def profile_table(seconds: Mapping[tuple[str, int], float]) -> list[dict[str, Any]]:
+    """One row per model: milliseconds at each width."""
+    names = dict.fromkeys(name for name, _ in seconds)
+    return [{"level": n, **{f"{w} tokens, ms": seconds[n, w] * 1e3 for w in PROFILE_WIDTHS}} for n in names]
 
 
 @dataclass(frozen=True)
