@@ -1,6 +1,7 @@
 """The paired ratios of the default chain: ``python -m experiments.bench [key=value ...]``.
 
-Stages: time passes and give each draft its faster dtype; choose every family's edges on the tuning prompts; measure all methods at temperature 0
+Stages: time passes and give each draft its faster dtype; choose every family's edges on the tuning
+prompts; measure all methods at temperature 0
 on the other prompts; the same at temperature 1 for the acceptance statistics; teacher-forced
 overlaps against the table that came with the drafts. Writes ``results/bench/summary.json``.
 """
@@ -89,7 +90,7 @@ class Bench:
     def choose_dtypes(self) -> list[Row]:
         """Give each draft the dtype in which a pass over one token and one over four take less in sum."""
         levels = {(k, d): replace(x, dtype=d) for k, x in enumerate(self.chain.levels) for d in ("float32", "bfloat16")}
-        models = {f"L{k} {d}": self.loader.chain(ChainSpec((x,))).scorer(0) for (k, d), x in levels.items()}
+        models = {f"L{k} {d}": self.loader.level(x, f"L{k}").model for (k, d), x in levels.items()}
         seconds = pass_seconds(
             {n: m for n, m in models.items() if isinstance(m, CachedModel)}, PROFILE_WIDTHS, PROFILE_REPEATS
         )
