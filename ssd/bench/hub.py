@@ -37,7 +37,8 @@ def hub_folder(
     except HFValidationError as error:
         raise ValueError(f"{label}: not a hub name: {_first_line(error)}") from error
     try:
-        folder = Path(snapshot(name, revision=revision, local_files_only=True))
+        # One file is named, since a cache that knows of more files than it holds is refused as a whole.
+        folder = Path(snapshot(name, revision=revision, local_files_only=True, allow_patterns=["config.json"]))
         if (folder / "config.json").exists() and (not weights or weight_files(folder)):
             return folder
     except (OSError, ValueError):
