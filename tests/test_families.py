@@ -127,7 +127,7 @@ def test_module_is_ours_only_while_a_pass_runs(attention: str) -> None:
     assert module.config._attn_implementation == attention
     assert torch.equal(plain(module, ROWS[1]), before)
     model.allocate(1, 4)
-    with pytest.raises(ValueError, match="beyond its 4 slots"):
+    with pytest.raises(ValueError, match="do not fit its 4 slots"):
         model.score(torch.tensor([ROWS[0][:5]]), torch.tensor([0]), keep=1)
     with pytest.raises(IndexError):  # fails inside the module
         model.score(torch.tensor([[VOCAB]]), torch.tensor([0]), keep=1)

@@ -103,7 +103,8 @@ def test_ties_at_the_edge_of_a_filter_keep_what_transformers_keeps():
 
 
 def test_a_filter_always_leaves_something():
-    for s in (Sampling(top_p=1e-9), Sampling(top_k=1), Sampling(min_p=1.0), Sampling(1e-3, 1, 1e-9, 1.0)):
+    tiny = Sampling(top_p=1e-300)  # 1 - top_p is 1: every entry is up for removal
+    for s in (tiny, Sampling(top_p=1e-9), Sampling(top_k=1), Sampling(min_p=1.0), Sampling(1e-3, 1, 1e-300, 1.0)):
         probs = law(logits(4), LevelSampling([s] * 4, CPU)).probs
         assert torch.equal((probs > 0).sum(-1), torch.ones(4, 3, dtype=torch.int64))
         assert torch.equal(probs.argmax(-1), logits(4).argmax(-1))
