@@ -205,8 +205,8 @@ def test_hub_download_asks_for_weights_only_when_needed(tmp_path: Path, monkeypa
     monkeypatch.setattr(hub, "_unreachable", lambda name, revision: None)
     asked: list[list[str]] = []
 
-    def snapshot(name: str, revision: str, allow_patterns: list[str] | None = None, **options: Any) -> str:
-        if allow_patterns is None:
+    def snapshot(name: str, revision: str, allow_patterns: list[str], local_files_only: bool = False) -> str:
+        if local_files_only:
             raise FileNotFoundError("not in the cache")
         asked.append(allow_patterns)
         if allow_patterns == ["pytorch_model*.bin"]:
