@@ -176,6 +176,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "bloom": (lambda: hf.BloomConfig(vocab_size=VOCAB), "ALiBi"),
     "mpt": (lambda: hf.MptConfig(vocab_size=VOCAB), "ALiBi"),
     "falcon": (lambda: hf.FalconConfig(vocab_size=VOCAB, alibi=True), "ALiBi"),
+    "roberta": (lambda: hf.RobertaConfig(vocab_size=VOCAB, is_decoder=True), "padding id"),
 }
 
 

@@ -176,7 +176,7 @@ class Chain:
         """[V] ascending target ids level k can emit, or ``None`` when they are all the target's."""
         level = self.levels[k]
         if level.draft_to_target is not None:
-            return level.draft_to_target.long().sort().values
+            return level.draft_to_target.cpu().long().sort().values
         size = self.vocab_size if level.is_ngram else self.output_size(k)
         return None if size == self.vocab_size else torch.arange(size)
 

@@ -14,6 +14,10 @@ RECURRENT = {
     "lfm2_moe", "mamba", "mamba2", "minimax", "nemotron_h", "olmo_hybrid", "plamo2", "qwen3_next",
     "recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2",
 }  # fmt: skip
+# Their embedding counts positions from padding_idx + 1 on and, given ids, would read the wrong rows.
+OFFSET_POSITIONS = {
+    "camembert", "data2vec-text", "roberta", "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
+}  # fmt: skip
 BATCH_WIDE_ROPE = {"dynamic", "longrope"}
 _CANNOT_REWIND = "its state is not addressed by position, so rejected tokens could not be taken back"
 
@@ -30,6 +34,8 @@ def check_model(config: PreTrainedConfig, label: str) -> PreTrainedConfig:
             raise ValueError(f"{label}.{field}: {', '.join(strange)} in {kind}: {_CANNOT_REWIND}")
     if kind in RECURRENT or _is_stateful(text):
         raise ValueError(f"{label}.model_type: {kind!r} is recurrent or hybrid: {_CANNOT_REWIND}")
+    if kind in OFFSET_POSITIONS:
+        raise ValueError(f"{label}.model_type: {kind!r} counts positions from its padding id on, not from 0")
     if kind in ("bloom", "mpt") or getattr(text, "alibi", False):
         raise ValueError(f"{label}.model_type: {kind!r} takes positions from the padding mask (ALiBi), not from ids")
     for scaling in _rope_types(text):
