@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -23,6 +23,8 @@ class Prompt:
         split: the part of the set it belongs to; one of ``SPLITS`` in the bundled set.
         turns: the user's messages in order, at least one.
         reference: an answer to score against; ``None`` where no single answer is right.
+        extra: what else the set says about it (unit tests, category, references of later turns);
+            empty in the bundled set.
     """
 
     id: str
@@ -30,6 +32,7 @@ class Prompt:
     split: str
     turns: tuple[str, ...]
     reference: str | None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.turns, str):
