@@ -9,6 +9,7 @@ import pytest
 
 from ssd.bench.acceptance import (
     acceptance_at,
+    acceptance_by_output_length,
     acceptance_by_output_position,
     acceptance_by_prompt_length,
     acceptance_check,
@@ -119,12 +120,28 @@ def test_acceptance_by_output_position_and_prompt_length():
         acceptance_by_prompt_length(records, 0, bins=(20,))
 
 
+def test_acceptance_by_output_length_and_of_first_draft_tokens():
+    """Bins default to those of published tables; a long output is in one bin, its places are in several."""
+    long = record("a", rounds=scripted(4, (4,) * 20), tokens=100)
+    records = [long, record("b", rounds=scripted(4, (0,)), tokens=1)]
+    by_length = acceptance_by_output_length(records, 0)
+    assert list(by_length) == [(0, 64), (64, 128), (128, 256), (256, 512), (512, 1024), (1024, None)]
+    assert [(t.tested, t.accepted) for t in by_length.values()][:3] == [(1, 0), (80, 80), (0, 0)]
+    by_place = acceptance_by_output_position(records, 0)
+    assert [(t.tested, t.accepted) for t in by_place.values()][:3] == [(53, 52), (28, 28), (0, 0)]
+    first = acceptance_by_output_position(records, 0, first_only=True)
+    assert [(t.tested, t.accepted) for t in first.values()][:3] == [(14, 13), (7, 7), (0, 0)]
+    rates = {place: tally.alpha for place, tally in first.items()}
+    assert rates[0, 64] == 13 / 14
+    assert sum(t.tested for t in first.values()) == edge_counts(records, 0).rounds
+
+
 def test_methods_are_not_mixed():
     two = [
         record(rounds=scripted(1, (0,)), tokens=1),
         record(method="ar", rounds=scripted(1, (0,)), tokens=1),
     ]
-    for metric in (lambda: edge_counts(two, 0), lambda: tokens_per_second(two)):
+    for metric in (lambda: edge_counts(two, 0), lambda: tokens_per_second(two), lambda: acceptance_by_fate(two, 1)):
         with pytest.raises(ValueError, match="mixed"):
             metric()
 

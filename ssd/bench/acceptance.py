@@ -7,13 +7,13 @@ Counts are added up over all records before any ratio is formed.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ssd.bench.length_bins import BINS, Bin, bin_of, bins_of
+
 Record = Mapping[str, Any]
-BINS = (0, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def ratio(top: float, bottom: float) -> float | None:
@@ -199,30 +199,29 @@ def acceptance_at(records: Iterable[Record], edge: int) -> list[PositionAcceptan
 
 
 def acceptance_by_output_position(
-    records: Iterable[Record], edge: int, bins: Sequence[int] = BINS
-) -> dict[tuple[int, int | None], Tally]:
+    records: Iterable[Record], edge: int, bins: Sequence[int] = BINS, first_only: bool = False
+) -> dict[Bin, Tally]:
     """Tallies by the place of the tested token in the output (0 is the first new token).
 
     Keys are (from, to) with ``to`` excluded and None for open-ended; bins without a token are there
-    too, so that an empty one is seen.
+    too, so that an empty one is seen. With ``first_only`` the first draft token of each round counts
+    alone, which makes methods with different draft lengths comparable.
     """
-    tallies = _bins(bins)
-    for record, entry in rounds_of(records, edge):
-        for i, (accepted, overlap) in enumerate(tested_tokens(entry)):
-            place = entry["start"] + i - record["prompt_tokens"]
-            tallies[_bin_of(place, bins)].add(accepted, overlap)
-    return tallies
+
+    def place(record: Record, entry: Mapping[str, Any], i: int) -> int | None:
+        return None if first_only and i else entry["start"] + i - record["prompt_tokens"]
+
+    return _binned(records, edge, bins, place)
 
 
-def acceptance_by_prompt_length(
-    records: Iterable[Record], edge: int, bins: Sequence[int] = BINS
-) -> dict[tuple[int, int | None], Tally]:
+def acceptance_by_output_length(records: Iterable[Record], edge: int, bins: Sequence[int] = BINS) -> dict[Bin, Tally]:
+    """Tallies by the length of the whole output, keys as in ``acceptance_by_output_position``."""
+    return _binned(records, edge, bins, lambda record, entry, i: len(record["output_ids"]))
+
+
+def acceptance_by_prompt_length(records: Iterable[Record], edge: int, bins: Sequence[int] = BINS) -> dict[Bin, Tally]:
     """Tallies by the number of prompt tokens, keys as in ``acceptance_by_output_position``."""
-    tallies = _bins(bins)
-    for record, entry in rounds_of(records, edge):
-        for accepted, overlap in tested_tokens(entry):
-            tallies[_bin_of(record["prompt_tokens"], bins)].add(accepted, overlap)
-    return tallies
+    return _binned(records, edge, bins, lambda record, entry, i: record["prompt_tokens"])
 
 
 def tested_tokens(entry: Mapping[str, Any]) -> Iterator[tuple[bool, float | None]]:
@@ -282,14 +281,17 @@ def acceptance_check(records: Iterable[Record], edge: int) -> AcceptanceCheck | 
     )
 
 
-def _bins(bins: Sequence[int]) -> dict[tuple[int, int | None], Tally]:
-    """An empty tally per bin."""
-    return {(low, high): Tally() for low, high in zip(bins, [*bins[1:], None], strict=True)}
-
-
-def _bin_of(value: int, bins: Sequence[int]) -> tuple[int, int | None]:
-    """The bin that holds ``value``."""
-    index = bisect_right(bins, value) - 1
-    if index < 0:
-        raise ValueError(f"bins: {value} lies below the first bound {bins[0]}")
-    return bins[index], bins[index + 1] if index + 1 < len(bins) else None
+def _binned(
+    records: Iterable[Record],
+    edge: int,
+    bins: Sequence[int],
+    place: Callable[[Record, Mapping[str, Any], int], int | None],
+) -> dict[Bin, Tally]:
+    """Tallies by what ``place`` says of (record, round, index in the draft); None leaves a token out."""
+    tallies = {each: Tally() for each in bins_of(bins)}
+    for record, entry in rounds_of(records, edge):
+        for i, (accepted, overlap) in enumerate(tested_tokens(entry)):
+            value = place(record, entry, i)
+            if value is not None:
+                tallies[bin_of(value, bins)].add(accepted, overlap)
+    return tallies

@@ -46,7 +46,14 @@ def fates(rounds: Sequence[Mapping[str, Any]], edge: int) -> list[tuple[Mapping[
 
 
 def acceptance_by_fate(records: Iterable[Record], edge: int) -> dict[str, Tally]:
-    """Tallies of the tokens tested on ``edge`` by their fate one level below; all of ``FATES`` are keys."""
+    """Tallies of the tokens tested on ``edge`` by their fate one level below; all of ``FATES`` are keys.
+
+    Raises:
+        ValueError: if there is more than one method, or ``edge`` is 0.
+    """
+    records = list(records)
+    if len(methods := {record["method"] for record in records}) > 1:
+        raise ValueError(f"records of {', '.join(sorted(methods))} are mixed; select one method first")
     tallies = {fate: Tally() for fate in FATES}
     for record in records:
         for entry, kinds in fates(record["rounds"], edge):

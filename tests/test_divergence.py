@@ -1,0 +1,81 @@
+"""First differences with their logit gap, and overlaps along given texts, against whole passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from random_models import P, chain_of, greedy, next_logits, tiny_llama
+
+from ssd.bench.divergence import Rescorer, partings
+from ssd.bench.teacher_forced import teacher_forced
+from ssd.core.chain import Edge
+from ssd.core.model import CachedModel
+from tests.scripted_records import record
+
+WIDTH = 4
+
+
+def compared(module, ours, theirs):
+    records = [record("a", ids=ours)], [record("a", "ar", ids=theirs)]
+    return partings(*records, {"a": P}, Rescorer(CachedModel(module), WIDTH))
+
+
+def test_the_gap_is_the_difference_of_the_baselines_logits():
+    module = tiny_llama(0)
+    theirs = greedy(module, P, 9)
+    for at in (0, 5, 8):
+        other = (theirs[at] + 1) % 64
+        found = compared(module, [*theirs[:at], other, 7], theirs)[0]
+        row = next_logits(module, (*P, *theirs[:at]))[0, 0]
+        assert (found.prompt_id, found.method, found.position) == ("a", "spec", at)
+        assert (found.ours, found.theirs) == (other, theirs[at])
+        assert found.gap == pytest.approx(float(row[theirs[at]] - row[other]), rel=1e-5)
+        assert not found.is_tie
+    assert compared(module, theirs, theirs) == []
+
+
+def test_equal_logits_are_a_tie_and_other_gaps_are_not():
+    """B27: an exact tie is one in every precision; a gap beyond rounding is a fault in every precision."""
+    for dtype in (torch.float64, torch.bfloat16):
+        module = tiny_llama(0, dtype=dtype)
+        first = greedy(module, P, 1)[0]
+        twin = (first + 1) % 64
+        module.lm_head.weight.data[twin] = module.lm_head.weight.data[first]
+        theirs = greedy(module, P, 6)
+        ours = [twin if theirs[0] == first else first, *theirs[1:]]
+        found = compared(module, ours, theirs)[0]
+        assert (found.position, found.gap, found.is_tie) == (0, 0.0, True)
+        worst = int(next_logits(module, P)[0, 0].argmin())
+        far = compared(module, [worst, *theirs[1:]], theirs)[0]
+        assert far.gap > 2 * far.epsilon
+        assert not far.is_tie
+    bound = [replace(far, gap=gap, epsilon=0.25).is_tie for gap in (0.5, -0.5, 0.51)]
+    assert bound == [True, True, False]
+
+
+def test_an_output_that_ends_early_is_no_tie():
+    module = tiny_llama(0)
+    theirs = greedy(module, P, 5)
+    for ours, pair in ((theirs[:3], (-1, theirs[3])), ([*theirs, 3], (3, -1))):
+        found = compared(module, ours, theirs)[0]
+        assert (found.position, found.gap, found.is_tie) == (min(len(ours), 5), None, False)
+        assert (found.ours, found.theirs) == pair
+
+
+def test_teacher_forced_overlaps_are_those_of_whole_passes():
+    draft, target = tiny_llama(1, layers=1), tiny_llama(0)
+    texts = torch.tensor([[1, 5, 9, 5, 9, 5, 9, 2] * 10, list(range(40)) * 2])  # longer than one chunk
+    found = teacher_forced(chain_of([draft, target], [Edge(2)]), texts, [(0, 1)], [1.0, 0.5, 0.0])
+    with torch.inference_mode():
+        logits = [module(texts).logits for module in (draft, target)]
+    for temperature in (1.0, 0.5):
+        p, q = ((x / temperature).softmax(-1) for x in logits)
+        wanted = torch.minimum(p, q).sum(-1)
+        overlap = found[0, 1, temperature]
+        assert overlap.value == pytest.approx(float(wanted.mean()), abs=1e-6)
+        assert overlap.stderr == pytest.approx(float(wanted.mean(1).std()) / 2**0.5, abs=1e-6)
+        assert overlap.n == 160
+    agree = (logits[0].argmax(-1) == logits[1].argmax(-1)).double()
+    assert found[0, 1, 0.0].value == pytest.approx(float(agree.mean()))
