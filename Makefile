@@ -15,7 +15,18 @@ $(STAMP): pyproject.toml constraints.txt
 setup: $(STAMP)  ## create .venv and install the pinned versions
 
 demo: $(STAMP)  ## every method on six prompts; asserts identity with AR in float32 (minutes)
+	rm -rf results/raw/demo
 	$(BIN)/python -m experiments.run experiment=demo
+
+EXPERIMENT ?= demo
+report: $(STAMP)  ## one page of an experiment: results/EXPERIMENT/report.html
+	$(BIN)/python -m experiments.report experiment=$(EXPERIMENT)
+
+fetch-docs: $(STAMP)  ## fetch the documentation packages behind the translation and summarisation sets
+	$(BIN)/python -m experiments.fetch_docs
+
+pin: $(STAMP)  ## write the revisions of the data sets that are read into conf/dataset
+	$(BIN)/python -m experiments.pin
 
 bench: $(STAMP)  ## paired ratios on more prompts, results/bench (up to an hour; needs the machine to itself)
 	$(BIN)/python -m experiments.bench
@@ -40,4 +51,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo bench check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench check test test-oldest readme-check clean

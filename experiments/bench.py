@@ -54,7 +54,7 @@ PUBLISHED = {
 
 def main(arguments: list[str]) -> int:
     """Run all stages; 0 even where a goal is not met, because that is a finding."""
-    config = yaml.safe_load((ROOT / "conf" / "experiment" / "bench.yaml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((ROOT / "conf" / "bench.yaml").read_text(encoding="utf-8"))
     for argument in arguments:
         key, _, value = argument.partition("=")
         override(config, key, yaml.safe_load(value))

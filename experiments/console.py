@@ -2,43 +2,113 @@
 
 from __future__ import annotations
 
+import io
 import sys
-import time
+from collections.abc import Sequence
+from typing import TextIO
 
+from tqdm import tqdm
+
+from analysis.table import METHOD_COLUMNS, Column, format_table, method_rows
 from ssd.bench.divergence import Parting
+from ssd.bench.experiment import BASELINE
+from ssd.bench.records import Run
+
+SWEEP_COLUMNS = (
+    Column("run"),
+    Column("method"),
+    Column("tokens_per_second", "tokens/s", ".1f"),
+    Column("speedup", "speedup [95%]", ".2f", ("speedup_low", "speedup_high")),
+    Column("tau", "tau per edge", ".2f"),
+    Column("exact_match", "equal to AR"),
+)
 
 
 class ProgressLine:
-    """One line that is rewritten: what runs now, how far, and the time left at the rate so far.
+    """A bar for one run: what is decoded now, how far, at which rate, and the time left.
 
-    Silent where standard error is no terminal.
+    Silent where the file is no terminal, and in the workers of a parallel sweep.
+
+    Args:
+        title: stands before the bar.
+        file: default standard error.
+        shown: ``None`` decides by the file.
     """
 
-    def __init__(self, title: str) -> None:
-        self.title, self._began = title, 0.0
-        self._shown = sys.stderr.isatty()
+    def __init__(self, title: str, file: TextIO | None = None, shown: bool | None = None) -> None:
+        self.title, self._file = title, file
+        self._disable = None if shown is None else not shown
+        self._bar: tqdm | None = None
 
     def __call__(self, name: str, done: int, total: int) -> None:
-        """``done`` of ``total`` generations are over and ``name`` is next."""
-        if not self._shown:
-            return
-        if done == 0:
-            self._began = time.perf_counter()
-        spent = time.perf_counter() - self._began
-        left = f"{spent / done * (total - done):.0f} s left" if done else ""
-        text = f"{self.title}: {done}/{total} {name} {left}"
-        print(f"\r{text[:79]:<79}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        """``done`` of ``total`` outputs are there, some perhaps from an earlier attempt, and ``name`` is next."""
+        if self._bar is None:
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                desc=self.title,
+                unit="output",
+                smoothing=0,  # methods differ in speed, so the latest rate says little about the rest
+                leave=False,
+                dynamic_ncols=True,
+                file=self._file,
+                disable=self._disable,
+            )
+        self._bar.set_postfix_str(name, refresh=False)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self.close()
+
+    def close(self) -> None:
+        """The bar is gone from the screen."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
 
 
-def print_partings(apart: list[Parting], asserted: bool) -> None:
+def say(text: str) -> None:
+    """One write to standard output; what its encoding lacks becomes a question mark."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    sys.stdout.write((text + "\n").encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def print_partings(apart: Sequence[Parting], asserted: bool) -> None:
     """The verdict on identity with AR at temperature 0."""
+    say(partings_text(apart, asserted))
+
+
+def partings_text(apart: Sequence[Parting], asserted: bool) -> str:
+    """The verdict in a line, and a line per output that left AR's."""
     if not apart:
-        print("every output equals ar's, token for token")
-        return
+        return "every output equals ar's, token for token"
     ties = sum(p.is_tie for p in apart)
     note = "" if asserted else " (informative in 16 bit)"
-    print(f"{len(apart)} outputs differ from ar's: {ties} rounding ties, {len(apart) - ties} structural{note}")
+    lines = [f"{len(apart)} outputs differ from ar's: {ties} rounding ties, {len(apart) - ties} structural{note}"]
     for p in apart:
         gap = "an output ended" if p.gap is None else f"logit gap {p.gap:.3g}, epsilon {p.epsilon:.3g}"
         kind = "tie" if p.is_tie else "STRUCTURAL"
-        print(f"  {kind}: {p.method}, {p.prompt_id}, token {p.position}: {p.ours} for {p.theirs}, {gap}")
+        lines.append(f"  {kind}: {p.method}, {p.prompt_id}, token {p.position}: {p.ours} for {p.theirs}, {gap}")
+    return "\n".join(lines)
+
+
+def run_text(title: str, run: Run, apart: Sequence[Parting] | None, asserted: bool) -> str:
+    """A finished run: what it was, its table, warnings about its times, and the verdict on identity if there is one."""
+    config, out = run.run["config"], io.StringIO()
+    prompts = len({record["prompt_id"] for record in run.records})
+    print(f"\n{title}: {prompts} prompts x {config['max_new_tokens']} tokens, seed {config['seed']}", file=out)
+    print(format_table(method_rows(run.records, BASELINE), METHOD_COLUMNS), file=out)
+    if run.run.get("timing") == "shared":
+        print("timing: shared with other runs of this sweep, for orientation only", file=out)
+    elif run.run["busy"]:
+        share = f"{run.run['busy_elsewhere']:.0%}"
+        print(f"warning: {share} of the machine was busy with something else; times are marked", file=out)
+    if apart is not None:
+        print(partings_text(apart, asserted), file=out)
+    return out.getvalue().rstrip("\n")
+
+
+def sweep_text(runs: Sequence[tuple[str, Run]]) -> str:
+    """One table over all methods of all runs."""
+    rows = [{"run": title, **row} for title, run in runs for row in method_rows(run.records, BASELINE)]
+    return format_table(rows, SWEEP_COLUMNS)

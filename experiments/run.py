@@ -1,88 +1,76 @@
-"""Run an experiment of ``conf/experiment`` and print its table.
+"""Run one configuration or a sweep of them, and print the table.
 
-    python -m experiments.run experiment=demo [key=value ...]
+    python -m experiments.run [override ...]        one run, or the sweep that an experiment is
+    python -m experiments.run -m [override ...]     every combination of values separated by commas
+    python -m experiments.run --help                all groups and keys
 
-Keys are those of the experiment's file, dotted (``prompts.limit=2``, ``max_new_tokens=16``).
-Exit status 1 if a pass that asserts identity met a difference that rounding does not explain.
+Finished runs are skipped, unfinished ones go on where they ended, failed jobs do not stop the others. Exit
+status: 0 if every run is there and as it should be, 130 or 143 after an interruption, else 1. More in
+docs/experiments.md.
 """
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.rows import method_summary
-from analysis.table import METHOD_COLUMNS, method_rows, print_table
-from experiments.console import ProgressLine, print_partings
-from ssd.bench.divergence import Parting
-from ssd.bench.experiment import BASELINE, Pass, differences, read_experiment, run_pass, select
-from ssd.bench.loading import Loader
-from ssd.bench.records import Run
-from ssd.bench.summary import Row, write_summary
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
 
-ROOT = Path(__file__).resolve().parent.parent
+from experiments.outcome import run_job
+from experiments.schema import register
+from experiments.sweep import SweepCallback, finish
 
-
-def main(arguments: list[str]) -> int:
-    """Run every pass, print its table, and write ``results/<name>/summary.json``."""
-    passes = load(arguments)
-    name, loader = passes[0].spec.name, Loader()
-    runs, rows, structural = [], [], 0
-    for step in passes:
-        done = run_pass(step.spec, ROOT / "results" / "raw" / name / step.name, loader, ProgressLine(step.name))
-        greedy = step.spec.sampling.temperature == 0
-        apart = differences(step.spec, done, loader) if greedy else []
-        show(step, done, apart)
-        runs.append(ROOT / "results" / "raw" / name / step.name / "run.json")
-        rows += method_summary(step.name, done.records, BASELINE)
-        rows += identity_rows(step, apart) if greedy else []
-        structural += sum(not p.is_tie for p in apart) if step.assert_identity else 0
-    write_summary(ROOT / "results" / name / "summary.json", runs, rows)
-    print(f"\nwrote results/{name}/summary.json; records are under results/raw/{name}/")
-    return 1 if structural else 0
+CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
-def load(arguments: list[str]) -> list[Pass]:
-    """The passes the command line asks for."""
-    given = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals:
-            raise ValueError(f"{argument}: expected key=value")
-        given[key] = value
-    folder = ROOT / "conf" / "experiment"
-    path = folder / f"{given.pop('experiment', 'demo')}.yaml"
-    if not path.is_file():
-        raise ValueError(f"experiment: {path.stem!r} is not one of {', '.join(p.stem for p in folder.glob('*.yaml'))}")
-    return read_experiment(path, given)
+class Terminated(KeyboardInterrupt):
+    """The process was asked to end."""
 
 
-def show(step: Pass, done: Run, apart: list[Parting]) -> None:
-    """The table of a pass and what became of identity."""
-    spec = step.spec
-    print(f"\n{step.name}: {len(select(spec))} prompts x {spec.max_new_tokens} tokens, seed {spec.seed}")
-    print_table(method_rows(done.records, BASELINE), METHOD_COLUMNS)
-    if done.run["busy"]:
-        print(
-            f"warning: {done.run['busy_elsewhere']:.0%} of the machine was busy with something else; times are marked"
-        )
-    if spec.sampling.temperature == 0:
-        print_partings(apart, step.assert_identity)
+@hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+def job(config: DictConfig) -> None:
+    """One job of a command."""
+    hydra_config: Any = HydraConfig.get()
+    run_job(config, hydra_config)
 
 
-def identity_rows(step: Pass, apart: list[Parting]) -> list[Row]:
-    """How many outputs left AR's by a tie, and how many otherwise (goal 0 where it is asserted)."""
-    ties = sum(p.is_tie for p in apart)
-    goal: dict[str, Any] = {"goal": 0.0, "sense": "max"} if step.assert_identity else {}
-    return [
-        Row(f"{step.name}/ties", float(ties), "outputs", n=len(apart)),
-        Row(f"{step.name}/structural", float(len(apart) - ties), "outputs", n=len(apart), **goal),
-    ]
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line asks for; the exit status."""
+    register()
+    SweepCallback.place = None
+    sys.argv = [sys.argv[0], *map(dotted, arguments)]
+    before = signal.signal(signal.SIGTERM, _terminate)
+    status = 0
+    try:
+        job()
+    except KeyboardInterrupt as stop:
+        status = 143 if isinstance(stop, Terminated) else 130
+    except SystemExit as end:  # Hydra's own: a configuration that does not compose, or --help
+        if SweepCallback.place is None:
+            raise
+        status = 1 if end.code else 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if SweepCallback.place is None:
+        return status
+    return max(status, finish(SweepCallback.place))
+
+
+def dotted(argument: str) -> str:
+    """An override with ``levels[0]`` in its key written as Hydra takes it, ``levels.0``."""
+    key, equals, value = argument.partition("=")
+    return re.sub(r"\[(\d+)\]", r".\1", key) + equals + value
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    sys.exit(main(sys.argv[1:]))

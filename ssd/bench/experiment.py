@@ -1,51 +1,26 @@
-"""An experiment: a file that names its methods and prompts, run once per pass of its ``passes``.
+"""One run of an experiment: every method on every prompt under one setting, written to a run folder.
 
-A pass is one run: one sampling setting and one dtype of the target. What a pass writes is a run
-folder; tables and summaries are made from those alone.
+Tables and summaries are made from such folders alone.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ssd.bench.datasets import DatasetSpec, Loaded, read
 from ssd.bench.divergence import Parting, Rescorer, partings
+from ssd.bench.json_files import plain
 from ssd.bench.loading import Loader
-from ssd.bench.prompts import Prompt, bundled, data_sha256, encode
+from ssd.bench.prompts import Prompt, encode
 from ssd.bench.records import Run, RunFolder, read_run
-from ssd.bench.runner import Progress, run
-from ssd.bench.spec import RunSpec, chain_mapping, parse
+from ssd.bench.runner import Progress, run, whole_groups
+from ssd.bench.spec import RunSpec
 from ssd.bench.suite import build_all
 
 BASELINE = "ar"
-PASS_FIELDS = ("target_dtype", "temperature", "assert_identity")
-
-
-@dataclass(frozen=True)
-class Pass:
-    """One run of an experiment, and whether its outputs must equal AR's."""
-
-    name: str
-    spec: RunSpec
-    assert_identity: bool
-
-
-def read_experiment(path: Path, overrides: Mapping[str, str]) -> list[Pass]:
-    """The passes of an experiment's YAML file, with dotted ``overrides`` of its values in place.
-
-    Raises:
-        ValueError: naming the key and value that is unknown or does not fit.
-    """
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for key, text in overrides.items():
-        override(config, key, yaml.safe_load(text))
-    passes = config.pop("passes")
-    return [one_pass(config, name, settings) for name, settings in passes.items()]
 
 
 def override(config: dict[str, Any], key: str, value: Any) -> None:
@@ -59,35 +34,67 @@ def override(config: dict[str, Any], key: str, value: Any) -> None:
     node[last] = value
 
 
-def one_pass(config: Mapping[str, Any], name: str, settings: Mapping[str, Any]) -> Pass:
-    """The run of one pass."""
-    unknown = [k for k in settings if k not in PASS_FIELDS]
-    if unknown:
-        raise ValueError(f"passes.{name}.{unknown[0]}: unknown field; known are {', '.join(PASS_FIELDS)}")
-    data = copy.deepcopy(dict(config))
-    data["chain"] = chain_mapping(data["chain"])
-    data["chain"]["levels"][-1]["dtype"] = settings["target_dtype"]
-    data["sampling"] = {**data.get("sampling", {}), "temperature": settings["temperature"]}
-    return Pass(name, parse(RunSpec, data), bool(settings.get("assert_identity", False)))
+def read_data(spec: RunSpec) -> Loaded:
+    """The prompts of a run and their version."""
+    try:
+        chosen = DatasetSpec(**{f.name: getattr(spec.prompts, f.name) for f in fields(DatasetSpec)})
+    except ValueError as error:
+        raise ValueError(f"dataset.{error}") from error
+    return read(chosen)
 
 
 def select(spec: RunSpec) -> list[Prompt]:
     """The prompts of a run."""
-    return bundled(spec.prompts.split, spec.prompts.tasks or None, spec.prompts.limit)
+    return read_data(spec).prompts
 
 
-def run_pass(spec: RunSpec, folder: Path, loader: Loader, progress: Progress) -> Run:
-    """Run every method on every prompt into ``folder`` (replacing what it held), and read it back."""
+def run_pass(
+    spec: RunSpec,
+    folder: Path,
+    loader: Loader,
+    progress: Progress,
+    *,
+    run_id: str | None = None,
+    resume: bool = False,
+    **described: Any,
+) -> Run:
+    """Run every method on every prompt into ``folder``, and read it back.
+
+    Args:
+        spec: what is run.
+        folder: the run's own.
+        loader: where models come from.
+        progress: called before every generation and at the end.
+        run_id: default the experiment's and the folder's name.
+        resume: go on where an attempt in ``folder`` ended, at the group of requests in flight; otherwise
+            what the folder held is replaced.
+        described: further fields of ``run.json``, see ``records.DESCRIBED``.
+
+    Raises:
+        ValueError: among others if prompts or models are not those of the attempt to resume.
+    """
     methods = build_all(spec, loader)
-    prompts = select(spec)
+    loaded = read_data(spec)
     tokenizer = loader.chain(spec.chain).tokenizer
-    with RunFolder(folder, run_id=f"{spec.name}-{folder.name}", config=asdict(spec), replace=True) as out:
-        out.describe(
-            models=loader.describe(),
-            data={"name": f"bundled/{spec.prompts.split}", "revision": None, "sha256": data_sha256()},
-        )
-        run(spec, methods, prompts, tokenizer, out, progress)
+    run_id = run_id or f"{spec.name}-{folder.name}"
+    known = {"models": loader.describe(), "data": loaded.describe()}
+    with RunFolder(folder, run_id=run_id, config=asdict(spec), replace=not resume, resume=resume) as out:
+        if out.kept:
+            _check_unchanged(out.run, known)
+            out.keep(whole_groups(spec, loaded.prompts, out.kept))
+        out.describe(**known, **described)
+        run(spec, methods, loaded.prompts, tokenizer, out, progress)
     return read_run(folder)
+
+
+def _check_unchanged(old: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Records of two sets of prompts or weights do not belong into one file."""
+    for name, now in known.items():
+        if old[name] and old[name] != plain(now):
+            raise ValueError(
+                f"{name}: changed since this run began ({old[name]} then, {plain(now)} now); remove its folder to "
+                "start over"
+            )
 
 
 def differences(spec: RunSpec, done: Run, loader: Loader) -> list[Parting]:

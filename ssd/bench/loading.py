@@ -10,7 +10,9 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
+from ssd.bench.byte_tokenizer import SIZE, ByteTokenizer
 from ssd.bench.compatibility import check_chain
+from ssd.bench.random_weights import RandomWeights
 from ssd.bench.sources import (
     BundledDraft,
     NgramSource,
@@ -74,6 +76,12 @@ class Loader:
         edges = tuple(edge(e) for e in spec.edges)
         return Chain(levels, edges, tokenizer or checked, names)
 
+    def keep_only(self, spec: ChainSpec) -> None:
+        """Models that no level of ``spec`` uses are forgotten."""
+        used = {(level.source, level.dtype, level.device) for level in spec.levels}
+        self._modules = {key: module for key, module in self._modules.items() if key in used}
+        self._models = {key: model for key, model in self._models.items() if key in used}
+
     def describe(self) -> dict[str, Any]:
         """``run.json``'s account of every model loaded so far."""
         return {f"{s} {dtype} {device}": describe(parse_source(s)) for s, dtype, device in self._modules}
@@ -96,14 +104,19 @@ def level_names(spec: ChainSpec) -> tuple[str, ...]:
 
 
 def check(spec: ChainSpec) -> Any:
-    """The target's tokenizer, after every check that needs no weights; warnings go to stderr once."""
+    """The target's tokenizer or its stand-in, after every check that needs no weights; warnings go to stderr once."""
     sources: list[Source] = [parse_source(level.source) for level in spec.levels]
     tokenizers = [read_tokenizer(s) for s in sources]
     for message in check_chain([read_config(s) for s in sources], tokenizers, [str(s) for s in sources]):
         print(f"warning: {message}", file=sys.stderr)
     for e in spec.edges:
         edge(e)
-    return tokenizers[-1]
+    return tokenizers[-1] or stand_in(sources[-1])
+
+
+def stand_in(target: Source) -> ByteTokenizer | None:
+    """Bytes as tokens for a target of random weights that has a row for each, which comes without a tokenizer."""
+    return ByteTokenizer() if isinstance(target, RandomWeights) and target.vocab >= SIZE else None
 
 
 def target_embedding() -> Tensor:

@@ -33,11 +33,12 @@ class ChainMethod:
     Args:
         chain: levels of two methods may share models; their caches are emptied per call.
         batch: most requests decoded together.
+        schedule: in which order levels run, see ``ssd.core.generate``.
     """
 
-    def __init__(self, name: str, chain: Chain, batch: int = 1) -> None:
-        self.name, self.chain, self.batch = name, chain, batch
+    def __init__(self, name: str, chain: Chain, batch: int = 1, schedule: str = "serial") -> None:
+        self.name, self.chain, self.batch, self.schedule = name, chain, batch, schedule
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """See ``Method.generate``; one call decodes ``requests`` as one batch."""
-        return generate(self.chain, requests)
+        return generate(self.chain, requests, self.schedule)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ssd.bench.json_files import plain
@@ -19,6 +19,7 @@ RECORD_FIELDS = (
     "sampling",
     "max_new_tokens",
     "prompt_tokens",
+    "prompt_ids",
     "output_ids",
     "text",
     "stop_reason",
@@ -45,11 +46,12 @@ def record_line(
     *,
     max_new_tokens: int,
     sample: int = 0,
+    prompt_ids: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """One request's outcome as the JSON object of one line, with exactly ``RECORD_FIELDS``.
 
     ``passes`` and ``seconds.passes`` are keyed by level (``L0``, ``L1``, ...). They and the other
-    seconds belong to the batch: every line of a ``batch_id`` repeats them.
+    seconds belong to the batch: every line of a ``batch_id`` repeats them. ``prompt_ids`` may be null.
 
     Raises:
         ValueError: if the counts of the rounds contradict each other or the output.
@@ -66,6 +68,7 @@ def record_line(
             "sampling": sampling,
             "max_new_tokens": max_new_tokens,
             "prompt_tokens": prompt_tokens,
+            "prompt_ids": prompt_ids,
             "output_ids": generation.ids,
             "text": text,
             "stop_reason": generation.stop_reason,

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ssd.bench.environment import BusyMeter, device, git_state, versions
-from ssd.bench.json_files import dumps, loads, plain, read_json, write_json
+from ssd.bench.environment import BUSY_LIMIT, BusyMeter, device, git_state, versions
+from ssd.bench.json_files import dumps, plain, write_json
+from ssd.bench.reading import RECORDS_FILE, RUN_FILE, SCHEMA, Problem, Run, read_run, read_runs
 from ssd.bench.record_line import RECORD_FIELDS, check_record, group_by, record_line
 
 __all__ = [
+    "RECORDS_FILE",
     "RECORD_FIELDS",
+    "RUN_FILE",
+    "SCHEMA",
     "Problem",
     "Run",
     "RunFolder",
@@ -29,10 +32,7 @@ __all__ = [
     "record_line",
 ]
 
-SCHEMA = 1
-RUN_FILE = "run.json"
-RECORDS_FILE = "records.jsonl"
-DESCRIBED = ("config", "models", "data", "device", "warmup_seconds")
+DESCRIBED = ("config", "models", "data", "device", "warmup_seconds", "memory", "timing", "command", "label")
 
 
 class RunFolder:
@@ -41,16 +41,23 @@ class RunFolder:
     From construction on ``run.json`` exists with status ``running``. Leaving the context finishes
     the run, leaving it by an exception marks it failed; a killed process leaves ``running``.
 
+    Attributes:
+        run: what ``run.json`` holds.
+        kept: records of an earlier attempt that stand in the file, see ``resume``.
+
     Args:
         path: the run's own folder, created if need be.
         run_id: default the folder's name.
         config: the resolved configuration as plain values.
         replace: start over where the folder already holds a run, instead of refusing.
+        resume: go on where an attempt that did not complete ended; its whole records stay, a half-written
+            last line is cut off, and ``run["resumed"]`` gets an entry. Without an attempt, a new run.
         meter: measures who else used the machine; replaced in tests.
         root: checkout whose commit is noted, default the one of this package.
 
     Raises:
-        ValueError: if the folder already holds a run and ``replace`` is false.
+        ValueError: if the folder already holds a run and neither ``replace`` nor ``resume`` is given; if
+            the run to resume is complete, or its records cannot be read.
     """
 
     def __init__(
@@ -60,6 +67,7 @@ class RunFolder:
         run_id: str | None = None,
         config: Mapping[str, Any] | None = None,
         replace: bool = False,
+        resume: bool = False,
         meter: BusyMeter | None = None,
         root: Path | None = None,
     ) -> None:
@@ -81,8 +89,20 @@ class RunFolder:
             "records": 0,
             "busy_elsewhere": None,
             "busy": None,
+            "resumed": [],
         }
+        self.kept: list[dict[str, Any]] = []
         self.path.mkdir(parents=True, exist_ok=True)
+        if resume and (self.path / RUN_FILE).exists():
+            self._take_over()
+        else:
+            self._open(replace or resume)
+        self._write()
+        self._meter = BusyMeter() if meter is None else meter
+        self._meter.start()
+
+    def _open(self, replace: bool) -> None:
+        """An empty file for the lines."""
         if replace:  # status first: at no moment do old claims stand beside new lines
             self._write()
         elif (self.path / RUN_FILE).exists():
@@ -91,9 +111,30 @@ class RunFolder:
             self._lines = (self.path / RECORDS_FILE).open("wb" if replace else "xb")
         except FileExistsError as error:
             raise ValueError(f"{self.path}: already holds a run") from error
-        self._write()
-        self._meter = BusyMeter() if meter is None else meter
-        self._meter.start()
+
+    def _take_over(self) -> None:
+        """What an earlier attempt left is this run's beginning."""
+        (self.path / RECORDS_FILE).touch()  # the attempt may have ended between the two files
+        old = read_run(self.path)
+        if old.is_complete:
+            raise ValueError(f"{self.path}: the run is complete, there is nothing to resume")
+        self._lines = (self.path / RECORDS_FILE).open("ab")
+        entry = resumption(old.run, self.run, len(old.records), _now())
+        changed = {"status": "running", "error": None, "finished": None}
+        self.run = old.run | changed | {"resumed": [*old.run.get("resumed", []), entry]}
+        self.keep(old.records)
+
+    def keep(self, chosen: Sequence[Mapping[str, Any]]) -> None:
+        """Of the records that were taken over only ``chosen`` stand in the file; no line may follow them yet."""
+        self.kept = [dict(record) for record in chosen]
+        self._lines.close()
+        temporary = self.path / f".{RECORDS_FILE}.tmp"
+        temporary.write_bytes(b"".join(_line(record) for record in self.kept))
+        os.replace(temporary, self.path / RECORDS_FILE)
+        self._lines = (self.path / RECORDS_FILE).open("ab")
+        entry = self.run["resumed"][-1]
+        entry.update(dropped=entry["kept"] + entry["dropped"] - len(chosen), kept=len(chosen))
+        self.run["records"] = len(chosen)
 
     def describe(self, **fields: Any) -> None:
         """``run.json`` holds these values of ``DESCRIBED``, for what is known only after loading."""
@@ -112,7 +153,7 @@ class RunFolder:
         if self.run["status"] != "running":
             raise ValueError(f"run {self.run['run_id']}: append to a run that is {self.run['status']}")
         check_record(record)
-        self._lines.write(dumps(record, "record").encode("ascii") + b"\n")
+        self._lines.write(_line(record))
         self._lines.flush()
         self.run["records"] += 1
 
@@ -145,7 +186,9 @@ class RunFolder:
         self._lines.close()
         self._meter.stop()
         self.run.update(status=status, error=error, finished=_now())
-        self.run.update(busy_elsewhere=self._meter.busy_elsewhere, busy=self._meter.busy)
+        shares = [self._meter.busy_elsewhere, *(entry["busy_elsewhere"] for entry in self.run["resumed"])]
+        worst = max((share for share in shares if share is not None), default=None)
+        self.run.update(busy_elsewhere=worst, busy=None if worst is None else worst > BUSY_LIMIT)
         self._write()
 
     def _write(self) -> None:
@@ -153,102 +196,27 @@ class RunFolder:
         write_json(self.path / RUN_FILE, self.run)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A run read back: ``run.json``, its records, and notes on what had to be left out."""
+def resumption(old: Mapping[str, Any], new: Mapping[str, Any], kept: int, at: str) -> dict[str, Any]:
+    """The entry of ``resumed``: how the attempt ``old`` ended, and what of code and libraries changed since.
 
-    run: dict[str, Any]
-    records: list[dict[str, Any]]
-    notes: list[str] = field(default_factory=list)
-    path: Path | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the run says that it ended well."""
-        return bool(self.run["status"] == "complete")
-
-
-class Problem(NamedTuple):
-    """A run that cannot be reported, and why."""
-
-    path: Path
-    reason: str
-
-
-def read_run(path: Path | str) -> Run:
-    """The run in a folder (or of a ``run.json``), complete or not; a half-written last line is noted.
-
-    Raises:
-        ValueError: naming the file, and the line where there is one, that is missing or wrong.
+    The top of ``run.json`` keeps saying what the first attempt ran with.
     """
-    folder = Path(path).parent if Path(path).name == RUN_FILE else Path(path)
-    run = read_json(folder / RUN_FILE)
-    for name in ("run_id", "schema", "status"):
-        if name not in run:
-            raise ValueError(f"{folder / RUN_FILE}: field {name!r} is missing")
-    if run["schema"] != SCHEMA:
-        raise ValueError(f"{folder / RUN_FILE}: schema {run['schema']!r}, this version reads {SCHEMA}")
-    notes: list[str] = []
-    records = list(_read_lines(folder / RECORDS_FILE, notes))
-    if run["status"] == "complete" and run.get("records") != len(records):
-        raise ValueError(f"{folder / RECORDS_FILE}: {len(records)} records, but run.json counts {run.get('records')}")
-    return Run(run, records, notes, folder)
+    entry: dict[str, Any] = {name: old.get(name) for name in ("status", "error", "busy_elsewhere")}
+    git, libraries = old.get("git"), dict(old.get("versions") or {})
+    for earlier in old.get("resumed", []):
+        git = earlier.get("git", git)
+        libraries |= earlier.get("versions", {})
+    entry |= {"at": at, "kept": kept, "dropped": 0}
+    if new["git"] != git:
+        entry["git"] = new["git"]
+    if changed := {k: v for k, v in new["versions"].items() if v != libraries.get(k)}:
+        entry["versions"] = changed
+    return entry
 
 
-def read_runs(root: Path | str) -> tuple[list[Run], list[Problem]]:
-    """(complete runs, everything else with its reason), both ordered by path; nothing is fatal.
-
-    A folder counts as a run if it holds either file, or if it is empty of folders: a job that died
-    before its first write is listed too. Hidden folders are passed over.
-    """
-    good: list[Run] = []
-    problems: list[Problem] = []
-    for folder in _run_folders(Path(root)):
-        try:
-            run = read_run(folder)
-        except (ValueError, OSError) as error:
-            problems.append(Problem(folder, str(error)))
-            continue
-        if run.is_complete:
-            good.append(run)
-        else:
-            reason = "; ".join([f"status {run.run['status']}: {run.run.get('error')}", *run.notes])
-            problems.append(Problem(folder, reason))
-    return good, problems
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    """Folders under ``root`` that are, or were meant to be, runs."""
-    for name, folders, files in os.walk(root):
-        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        if RUN_FILE in files or RECORDS_FILE in files:
-            folders.clear()  # a run's own subfolders (logs, a tracker's files) are not runs
-            yield Path(name)
-        elif not folders and Path(name) != root:
-            yield Path(name)
-
-
-def _read_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Checked records of a file; notes what was dropped."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    for number, line in enumerate(lines, start=1):
-        if not line and number == len(lines):
-            break
-        try:
-            record = loads(line)
-            if not isinstance(record, dict):
-                raise ValueError(f"expected an object, got {type(record).__name__}")
-            check_record(record)
-        except ValueError as error:
-            # Lines are ended by a newline, so only one without can be half-written.
-            if number == len(lines):
-                notes.append(f"{path}: line {number} is half-written and was left out")
-                break
-            raise ValueError(f"{path}: line {number}: {error}") from error
-        yield record
+def _line(record: Mapping[str, Any]) -> bytes:
+    """A record as it stands in the file."""
+    return dumps(record, "record").encode("ascii") + b"\n"
 
 
 def _now() -> str:

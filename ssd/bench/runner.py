@@ -7,10 +7,11 @@ rotated, so that a drift of the machine falls on all of them alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ssd.bench.memory import CachePeaks, process_peaks
 from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.prompts import Prompt, encode
 from ssd.bench.records import RunFolder, record_line
@@ -38,6 +39,7 @@ class Requests:
                     sample=sample,
                     max_new_tokens=spec.max_new_tokens,
                     eos_ids=ends,
+                    stop=spec.stop,
                     ignore_eos=spec.ignore_eos,
                 ),
             )
@@ -59,13 +61,24 @@ def run(
     folder: RunFolder,
     progress: Progress = lambda name, done, total: None,
 ) -> None:
-    """Append one record per method, prompt and sample to ``folder``, which the caller finishes."""
+    """Append one record per method, prompt and sample to ``folder``, which the caller finishes.
+
+    Groups of requests whose records the folder kept from an earlier attempt are not decoded again; all
+    others run in the place of the rotation that they have without an interruption.
+    """
     work = Requests(spec, prompts, tokenizer)
-    folder.describe(warmup_seconds=warm_up(methods, work.requests[0][1]))
-    total = sum(1 for _ in schedule(methods, work.requests, spec.batch))
-    for done, (method, group) in enumerate(schedule(methods, work.requests, spec.batch)):
+    steps = list(schedule(methods, work.requests, spec.batch))
+    have = {(r["method"], r["prompt_id"], r["sample"]) for r in folder.kept}
+    left = [(m, group) for m, group in steps if (m.name, group[0][0], group[0][1].sample) not in have]
+    if left:
+        folder.describe(warmup_seconds=warm_up(methods, work.requests[0][1]))
+    total = len(steps)
+    peaks = {m.name: CachePeaks(m.chain) for m in methods if isinstance(m, ChainMethod)}
+    for done, (method, group) in enumerate(left, start=total - len(left)):
         progress(method.name, done, total)
         generations = method.generate([request for _, request in group])
+        if method.name in peaks:
+            peaks[method.name].note()
         for (prompt_id, request), generation in zip(group, generations, strict=True):
             first = group[0]
             batch_id = (
@@ -73,7 +86,25 @@ def run(
             )
             line = record(spec, method.name, batch_id, work.prompts[prompt_id], request, generation, tokenizer, folder)
             folder.append(line)
+    folder.describe(memory={"methods": {name: p.memory() for name, p in peaks.items()}, **process_peaks()})
     progress("done", total, total)
+
+
+def whole_groups(
+    spec: RunSpec, prompts: Sequence[Prompt], records: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The records of every group of requests that all methods have finished: what an interrupted run keeps.
+
+    Methods are compared on a group they all met under like conditions, so a group in flight starts over.
+    """
+    keys = [(prompt.id, sample) for prompt in prompts for sample in range(spec.samples)]
+    have = {(r["method"], r["prompt_id"], r["sample"]) for r in records}
+    whole = set()
+    for i in range(0, len(keys), spec.batch):
+        group = keys[i : i + spec.batch]
+        if all((method, *key) in have for method in spec.methods for key in group):
+            whole.update(group)
+    return [r for r in records if (r["prompt_id"], r["sample"]) in whole]
 
 
 def schedule(
@@ -124,4 +155,5 @@ def record(
         spec.sampling,
         max_new_tokens=spec.max_new_tokens,
         sample=request.sample,
+        prompt_ids=request.ids,
     )

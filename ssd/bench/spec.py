@@ -15,6 +15,7 @@ from ssd.core.requests import Sampling
 T = TypeVar("T")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 KINDS = ("chain", "transformers_ar", "transformers_assisted", "transformers_lookup")
+SCHEDULES = ("serial",)
 CHAINS = Path(__file__).parent / "chains"
 
 
@@ -63,9 +64,9 @@ class MethodSpec:
 
     Attributes:
         kind: ``chain`` for our decoder, else a baseline of transformers.
-        levels: which levels take part, by index from the bottom, or ``"ngram"`` as a level 0; empty:
-            the whole chain (``chain``), the target alone (the others). ``transformers_assisted`` takes
-            the draft and the target.
+        levels: which levels take part, by index from the bottom or, negative, from the target (-1), or
+            ``"ngram"`` as a level 0; empty: the whole chain (``chain``), the target alone (the others).
+            ``transformers_assisted`` takes the draft and the target.
         edges: edges of the sub-chain; empty: the chain's own.
         gamma: draft length of ``transformers_assisted`` and ``transformers_lookup``.
     """
@@ -84,11 +85,21 @@ class MethodSpec:
 
 @dataclass(frozen=True)
 class PromptSpec:
-    """Which prompts: a split of the bundled suite, optionally only some tasks and the first few."""
+    """Which prompts of which data set; the fields are those of ``ssd.bench.dataset_spec.DatasetSpec``.
 
-    split: str = "measure"
+    By default the ``measure`` split of the bundled suite.
+    """
+
+    split: str | None = "measure"
     tasks: tuple[str, ...] = ()
     limit: int | None = None
+    name: str = "bundled"
+    path: str | None = None
+    repo: str | None = None
+    config: str | None = None
+    revision: str | None = None
+    offset: int = 0
+    fields: dict[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,8 @@ class RunSpec:
     Attributes:
         samples: continuations per prompt.
         batch: requests decoded together by our own methods; baselines always run one by one.
+        stop: strings that end an output, with the token that completes the first of them.
+        schedule: of our own methods, one of ``SCHEDULES``.
     """
 
     name: str
@@ -110,17 +123,24 @@ class RunSpec:
     seed: int = 0
     batch: int = 1
     ignore_eos: bool = False
+    stop: tuple[str, ...] = ()
+    schedule: str = "serial"
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "samples", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if not all(self.stop):
+            raise ValueError(f"stop: an empty string would end every output at once, got {list(self.stop)!r}")
+        if not self.methods:
+            raise ValueError("methods: a run needs at least one")
+        size = len(self.chain.levels)
         for name, method in self.methods.items():
             for level in method.levels:
-                if level != "ngram" and not (isinstance(level, int) and 0 <= level < len(self.chain.levels)):
-                    raise ValueError(
-                        f"methods.{name}.levels: no level {level!r} in a chain of {len(self.chain.levels)}"
-                    )
+                if level != "ngram" and not (isinstance(level, int) and -size <= level < size):
+                    raise ValueError(f"methods.{name}.levels: no level {level!r} in a chain of {size}")
 
 
 def parse(kind: type[T], value: Any, path: str = "") -> T:

@@ -1,0 +1,114 @@
+"""Runs read back from their folders, whole, unfinished or broken; torch is not needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ssd.bench.json_files import loads, read_json
+from ssd.bench.record_line import check_record
+
+SCHEMA = 1
+RUN_FILE = "run.json"
+RECORDS_FILE = "records.jsonl"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run read back: ``run.json``, its records, and notes on what had to be left out."""
+
+    run: dict[str, Any]
+    records: list[dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+    path: Path | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the run says that it ended well."""
+        return bool(self.run["status"] == "complete")
+
+
+class Problem(NamedTuple):
+    """A run that cannot be reported, and why."""
+
+    path: Path
+    reason: str
+
+
+def read_run(path: Path | str) -> Run:
+    """The run in a folder (or of a ``run.json``), complete or not; a half-written last line is noted.
+
+    Raises:
+        ValueError: naming the file, and the line where there is one, that is missing or wrong.
+    """
+    folder = Path(path).parent if Path(path).name == RUN_FILE else Path(path)
+    run = read_json(folder / RUN_FILE)
+    for name in ("run_id", "schema", "status"):
+        if name not in run:
+            raise ValueError(f"{folder / RUN_FILE}: field {name!r} is missing")
+    if run["schema"] != SCHEMA:
+        raise ValueError(f"{folder / RUN_FILE}: schema {run['schema']!r}, this version reads {SCHEMA}")
+    notes: list[str] = []
+    records = list(_read_lines(folder / RECORDS_FILE, notes))
+    if run["status"] == "complete" and run.get("records") != len(records):
+        raise ValueError(f"{folder / RECORDS_FILE}: {len(records)} records, but run.json counts {run.get('records')}")
+    return Run(run, records, notes, folder)
+
+
+def read_runs(root: Path | str) -> tuple[list[Run], list[Problem]]:
+    """(complete runs, everything else with its reason), both ordered by path; nothing is fatal.
+
+    A folder counts as a run if it holds either file, or if it is empty of folders: a job that died
+    before its first write is listed too. Hidden folders are passed over.
+    """
+    good: list[Run] = []
+    problems: list[Problem] = []
+    for folder in _run_folders(Path(root)):
+        try:
+            run = read_run(folder)
+        except (ValueError, OSError) as error:
+            problems.append(Problem(folder, str(error)))
+            continue
+        if run.is_complete:
+            good.append(run)
+        else:
+            reason = "; ".join([f"status {run.run['status']}: {run.run.get('error')}", *run.notes])
+            problems.append(Problem(folder, reason))
+    return good, problems
+
+
+def _run_folders(root: Path) -> Iterator[Path]:
+    """Folders under ``root`` that are, or were meant to be, runs."""
+    for name, folders, files in os.walk(root):
+        folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
+        if RUN_FILE in files or RECORDS_FILE in files:
+            folders.clear()  # a run's own subfolders (logs, a tracker's files) are not runs
+            yield Path(name)
+        elif not folders and Path(name) != root:
+            yield Path(name)
+
+
+def _read_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
+    """Checked records of a file; notes what was dropped."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+    for number, line in enumerate(lines, start=1):
+        if not line and number == len(lines):
+            break
+        try:
+            record = loads(line)
+            if not isinstance(record, dict):
+                raise ValueError(f"expected an object, got {type(record).__name__}")
+            check_record(record)
+        except ValueError as error:
+            # Lines are ended by a newline, so only one without can be half-written.
+            if number == len(lines):
+                notes.append(f"{path}: line {number} is half-written and was left out")
+                break
+            raise ValueError(f"{path}: line {number}: {error}") from error
+        yield record
