@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from ssd.bench.sources import (
     BundledDraft,
     NgramSource,
     Source,
+    check_device,
     describe,
     load_module,
     parse_source,
@@ -31,6 +35,7 @@ from ssd.core.ngram import Ngram
 from ssd.core.requests import Override
 
 NGRAM = LevelSpec("ngram")
+_tokenizer = lru_cache(maxsize=16)(read_tokenizer)  # a bench builds dozens of chains over few sources
 
 
 class Loader:
@@ -38,7 +43,7 @@ class Loader:
 
     def __init__(self) -> None:
         self._modules: dict[tuple[str, str, str], tuple[nn.Module, Tensor | None]] = {}
-        self._models: dict[tuple[str, str, str], CachedModel] = {}
+        self._models: dict[tuple[str, str, str, str], CachedModel] = {}
 
     def module(self, spec: LevelSpec) -> tuple[nn.Module, Tensor | None]:
         """The model of a level in its dtype on its device, and its draft vocabulary if it has one."""
@@ -53,13 +58,13 @@ class Loader:
         return self._modules[key]
 
     def level(self, spec: LevelSpec, name: str) -> Level:
-        """The level of a spec; levels of equal source, dtype and device share model and cache."""
-        own = Override(spec.temperature, spec.top_k, spec.top_p, spec.min_p)
+        """The level of a spec; equal source, dtype and device share a model, and with the name a cache."""
+        own = override_of(spec)
         source = parse_source(spec.source)
         if isinstance(source, NgramSource):
             return Level(Ngram(source.largest, source.smallest), own)
         module, ids = self.module(spec)
-        key = (spec.source, spec.dtype, spec.device)
+        key = (spec.source, spec.dtype, spec.device, name)
         if key not in self._models:
             self._models[key] = CachedModel(module, name)
         return Level(self._models[key], own, ids)
@@ -80,7 +85,7 @@ class Loader:
         """Models that no level of ``spec`` uses are forgotten."""
         used = {(level.source, level.dtype, level.device) for level in spec.levels}
         self._modules = {key: module for key, module in self._modules.items() if key in used}
-        self._models = {key: model for key, model in self._models.items() if key in used}
+        self._models = {key: model for key, model in self._models.items() if key[:3] in used}
 
     def describe(self) -> dict[str, Any]:
         """``run.json``'s account of every model loaded so far."""
@@ -98,6 +103,11 @@ def edge(spec: EdgeSpec) -> Edge:
     return Edge(spec.gamma, spec.window, spec.window_value, spec.verification)
 
 
+def override_of(spec: LevelSpec) -> Override:
+    """The core's override, which checks the values."""
+    return Override(spec.temperature, spec.top_k, spec.top_p, spec.min_p)
+
+
 def level_names(spec: ChainSpec) -> tuple[str, ...]:
     """``L0`` .. ``Ln`` with what they are, as errors and records call them."""
     return tuple(f"L{k} ({level.source})" for k, level in enumerate(spec.levels))
@@ -105,13 +115,32 @@ def level_names(spec: ChainSpec) -> tuple[str, ...]:
 
 def check(spec: ChainSpec) -> Any:
     """The target's tokenizer or its stand-in, after every check that needs no weights; warnings go to stderr once."""
-    sources: list[Source] = [parse_source(level.source) for level in spec.levels]
-    tokenizers = [read_tokenizer(s) for s in sources]
-    for message in check_chain([read_config(s) for s in sources], tokenizers, [str(s) for s in sources]):
+    sources: list[Source] = []
+    configs = []
+    for k, level in enumerate(spec.levels):
+        with named(f"chain.levels[{k}]"):
+            sources.append(parse_source(level.source))
+            override_of(level)
+            check_device(sources[-1], torch.device(level.device))
+            configs.append(read_config(sources[-1]))
+    tokenizers = [_tokenizer(s) for s in sources]
+    for message in check_chain(configs, tokenizers, [str(s) for s in sources]):
         print(f"warning: {message}", file=sys.stderr)
-    for e in spec.edges:
-        edge(e)
+    for k, e in enumerate(spec.edges):
+        with named(f"chain.edges[{k}]"):
+            edge(e)
+    if override_of(spec.levels[-1]) != Override():
+        raise ValueError(f"chain.levels[{len(spec.levels) - 1}]: {spec.levels[-1]}: the target uses the row's settings")
     return tokenizers[-1] or stand_in(sources[-1])
+
+
+@contextmanager
+def named(place: str) -> Iterator[None]:
+    """Say where in the chain a value stands that something inside refuses."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
 
 
 def stand_in(target: Source) -> ByteTokenizer | None:

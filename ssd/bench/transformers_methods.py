@@ -34,6 +34,7 @@ from ssd.bench.pinned_settings import (
     check_module,
     generation_config,
     own_randomness,
+    without_advice_to_itself,
 )
 from ssd.bench.shared_weights import library_attention, sharing_weights
 from ssd.core.randomness import root_int
@@ -111,7 +112,7 @@ class TransformersAR:
         clock = ForwardClock(models, self._clock)
         progress = _Progress(clock, request, self._tokenizer)
         used = [m for m in (self._draft, self._target) if m is not None]
-        with library_attention(used), own_randomness(seed, used), clock:
+        with library_attention(used), own_randomness(seed, used), without_advice_to_itself(), clock:
             prompt = torch.tensor([request.ids], device=target.device)  # [1, T]
             output = target.generate(
                 prompt,

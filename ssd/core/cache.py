@@ -138,7 +138,7 @@ def slot_attention(
         if width > 1:
             attention_mask = folded(attention_mask, groups)
     out = scaled_dot_product_attention(query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling)
-    return out.view(batch, heads, width, -1).transpose(1, 2), None
+    return out.reshape(batch, heads, width, -1).transpose(1, 2), None
 
 
 def folded(mask: Tensor, groups: int) -> Tensor:

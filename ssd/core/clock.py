@@ -20,6 +20,7 @@ class PassClock:
 
     def __init__(self, devices: list[torch.device], now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
+        self._devices = devices
         self._cuda = [d.type == "cuda" for d in devices]
         self._marks: list[list[tuple[Any, Any]]] = [[] for _ in devices]
         self._tokens = [0] * len(devices)
@@ -29,16 +30,16 @@ class PassClock:
 
     def start(self, level: int) -> Any:
         """A mark to hand back to ``stop``."""
-        return self._event() if self._cuda[level] else self.now()
+        return self._event(level) if self._cuda[level] else self.now()
 
     def stop(self, level: int, mark: Any, tokens: int, ends_prefill: bool = False) -> None:
         """A pass of ``level`` over ``tokens`` tokens a row is over."""
-        end = self._event() if self._cuda[level] else self.now()
+        end = self._event(level) if self._cuda[level] else self.now()
         self._marks[level].append((mark, end))
         self._tokens[level] += tokens
         if ends_prefill and self._prefill_end is None:
             if self._cuda[level]:
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(self._devices[level])
             self._prefill_end = self.now()
             self._before_prefill_end = [len(m) for m in self._marks]
 
@@ -48,8 +49,8 @@ class PassClock:
 
     def finish(self) -> tuple[Seconds, tuple[Passes, ...]]:
         """Stop, and say where the time went."""
-        if any(self._cuda):
-            torch.cuda.synchronize()
+        for device in {d for d in self._devices if d.type == "cuda"}:
+            torch.cuda.synchronize(device)
         total = self.elapsed()
         prefill = total if self._prefill_end is None else self._prefill_end - self._began
         inside = tuple(
@@ -62,8 +63,7 @@ class PassClock:
     def _between(self, level: int, start: Any, end: Any) -> float:
         return start.elapsed_time(end) / 1000 if self._cuda[level] else end - start
 
-    @staticmethod
-    def _event() -> Any:
+    def _event(self, level: int) -> Any:
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._devices[level]))
         return event
