@@ -9,6 +9,7 @@ overlaps against the table that came with the drafts. Writes ``results/bench/sum
 from __future__ import annotations
 
 import gzip
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,19 +17,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from safetensors.torch import load_file
 
 from analysis.rows import method_summary
 from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, method_rows, print_table
+from experiments.bench_config import prompts_of, read_config
 from experiments.console import ProgressLine, print_partings
 from ssd.bench.acceptance import acceptance_check, edges
-from ssd.bench.experiment import BASELINE, differences, override, run_pass
+from ssd.bench.experiment import BASELINE, differences, run_pass
 from ssd.bench.loading import Loader
 from ssd.bench.metrics import batches, clock, pass_shares, speedup
 from ssd.bench.profile import pass_seconds
 from ssd.bench.records import Run, group_by
-from ssd.bench.spec import ChainSpec, EdgeSpec, MethodSpec, PromptSpec, RunSpec, parse, read_chain
+from ssd.bench.spec import ChainSpec, EdgeSpec, MethodSpec, RunSpec, read_chain
 from ssd.bench.summary import Row, write_summary
 from ssd.bench.teacher_forced import teacher_forced
 from ssd.bench.tuning import FamilySpec, candidates, choose, fastest, label, parse_families
@@ -54,11 +55,8 @@ PUBLISHED = {
 
 def main(arguments: list[str]) -> int:
     """Run all stages; 0 even where a goal is not met, because that is a finding."""
-    config = yaml.safe_load((ROOT / "conf" / "bench.yaml").read_text(encoding="utf-8"))
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        override(config, key, yaml.safe_load(value))
-    bench = Bench(config)
+    config = read_config(ROOT / "conf" / "bench.yaml", arguments)
+    bench = Bench(config, shlex.join(["python", "-m", "experiments.bench", *arguments]))
     profile = bench.choose_dtypes()
     tuned = bench.stage("tune", {BASELINE: TARGET_ALONE, **candidates(bench.families)}, 0.0)
     choice = Choice.of(bench.families, tuned)
@@ -77,10 +75,10 @@ def main(arguments: list[str]) -> int:
 
 
 class Bench:
-    """The bench's configuration and its loaded models."""
+    """The bench's configuration, the command that runs it, and its loaded models."""
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        self.config, self.loader = config, Loader()
+    def __init__(self, config: Mapping[str, Any], command: str) -> None:
+        self.config, self.command, self.loader = config, command, Loader()
         self.families = parse_families(config["families"])
         chain = read_chain(config["chain"])
         self.chain = replace(
@@ -103,19 +101,19 @@ class Bench:
             levels[k, min(("float32", "bfloat16"), key=lambda d: cost(k, d))] for k in range(len(self.chain.levels) - 1)
         )
         self.chain = replace(self.chain, levels=(*drafts, self.chain.levels[-1]))
+        self.loader.keep_only(self.chain)
         return [Row(f"pass: {name}, {w} tokens", s, "s", n=PROFILE_REPEATS) for (name, w), s in seconds.items()]
 
     def spec(self, name: str, methods: dict[str, MethodSpec], temperature: float) -> RunSpec:
         """The run of a stage."""
-        settings = dict(self.config[name])
-        tokens = settings.pop("max_new_tokens")
-        prompts = parse(PromptSpec, settings, name)
+        prompts, tokens = prompts_of(self.config, name)
         return RunSpec("bench", self.chain, methods, prompts, Sampling(temperature), max_new_tokens=tokens)
 
     def stage(self, name: str, methods: dict[str, MethodSpec], temperature: float) -> Run:
         """Run one stage and print its table."""
         spec = self.spec(name, methods, temperature)
-        run = run_pass(spec, ROOT / "results" / "raw" / "bench" / name, self.loader, ProgressLine(name))
+        folder, progress = ROOT / "results" / "raw" / "bench" / name, ProgressLine(name)
+        run = run_pass(spec, folder, self.loader, progress, command=self.command, timing="paper", label=name)
         print(f"\n{name}: temperature {temperature:g}")
         print_table(method_rows(run.records, BASELINE), METHOD_COLUMNS)
         if run.run["busy"]:
@@ -200,14 +198,33 @@ def ratio_rows(run: Run, choice: Choice) -> list[Row]:
 
 
 def seconds_per_token(records: Sequence[Mapping[str, Any]]) -> float:
-    """Decode seconds per token."""
-    clocks = [c for c in map(clock, batches(records)) if c is not None]
+    """Decode seconds per token.
+
+    Raises:
+        ValueError: naming the method, if a record does not state its seconds.
+    """
+    measured = list(map(clock, batches(records)))
+    clocks = [c for c in measured if c is not None]
+    if not clocks or len(clocks) < len(measured):
+        raise ValueError(f"seconds: {_method(records)} does not state them for all prompts")
     return sum(c.seconds for c in clocks) / sum(c.tokens for c in clocks)
 
 
 def outside_per_token(records: Sequence[Mapping[str, Any]]) -> float:
-    """Decode seconds outside model passes, per token."""
-    return seconds_per_token(records) * (pass_shares(records)["rest"] or 0.0)
+    """Decode seconds outside model passes, per token.
+
+    Raises:
+        ValueError: naming the method, if a record does not state them.
+    """
+    share = pass_shares(records)["rest"]
+    if share is None:
+        raise ValueError(f"seconds.rest: {_method(records)} does not state it for all prompts")
+    return seconds_per_token(records) * share
+
+
+def _method(records: Sequence[Mapping[str, Any]]) -> str:
+    """How messages call the method that records are of."""
+    return f"method {records[0]['method']!r}" if records else "a method without records"
 
 
 def idle_free(records: Sequence[Mapping[str, Any]]) -> float:

@@ -74,6 +74,12 @@ def test_a_file_cannot_loosen_the_purpose_of_a_split():
         check_use(hub("test"), "fun")
 
 
+def test_what_settings_were_chosen_on_is_only_read_when_asked_for():
+    everything = load(DatasetSpec("bundled"))
+    assert Counter(p.split for p in everything) == {"measure": 24, "extended": 30}
+    assert_disjoint(load(DatasetSpec("bundled", split="tune")), everything)
+
+
 def test_shared_texts_are_found_however_they_are_asked():
     first = [prompt("a", "What is 2 + 2?"), prompt("b", "Summarize: The cat sat.", source="The cat sat.")]
     assert_disjoint(first, [prompt("c", "What is 2 + 3?"), prompt("d", "The cat ran.")])

@@ -112,7 +112,9 @@ def test_a_wrong_file_is_named(tmp_path, text):
 def test_bundled_is_the_bundled_set():
     assert load(DatasetSpec("bundled", split="measure", limit=6)) == bundled("measure", limit=6)
     assert load(DatasetSpec("bundled", split="measure", tasks=("code",), offset=1)) == bundled("measure", ["code"])[1:]
-    assert load(DatasetSpec("bundled")) == bundled()
+    assert load(DatasetSpec("bundled")) == bundled("measure") + bundled("extended")
+    assert load(DatasetSpec("bundled", tasks=("code",))) == bundled("measure", ["code"]) + bundled("extended", ["code"])
+    assert describe(DatasetSpec("bundled"))["name"] == "bundled/measure+extended"
     assert describe(DatasetSpec("bundled", split="tune")) == {
         "name": "bundled/tune",
         "revision": None,
@@ -200,6 +202,12 @@ def test_a_wrong_line_is_named(tmp_path, line, message):
     path.write_text(json.dumps(GSM8K[0]) + "\n" + line + "\n")
     with pytest.raises(ValueError, match=rf"test\.jsonl: {message}"):
         load(DatasetSpec("gsm8k", path=str(path)))
+
+
+def test_an_id_that_occurs_twice_is_named_even_past_the_limit(data):
+    write(data / "human_eval" / "HumanEval.jsonl.gz", [HUMAN_EVAL[0], {**HUMAN_EVAL[0], "task_id": "b"}, HUMAN_EVAL[0]])
+    with pytest.raises(ValueError, match=r"dataset human_eval, split test: prompt id 'HumanEval/0' occurs more than"):
+        load(DatasetSpec("human_eval", limit=1))
 
 
 def test_damaged_and_empty_files_are_named(tmp_path):

@@ -49,17 +49,22 @@ def german(n: int) -> str:
     return f"Öffnen Sie die Einstellungen und wählen Sie dort Nummer {n}."
 
 
-@pytest.fixture
-def gnome(tmp_path) -> Path:
-    """Thirty pages with one paragraph of their own and one that all share, as ``fetch_docs`` leaves them."""
+def make_gnome(folder: Path, *shared: str) -> Path:
+    """Thirty pages, as ``fetch_docs`` leaves them: paragraphs of their own, and one that all share (two languages)."""
     files = {}
     for n in range(PAGES):
-        shared = ("This sentence stands on every single page.", "Dieser Satz steht auf jeder einzelnen Seite.")
-        files[f"C/help/page{n}.page"] = mallard(english(n), shared[0], FILLER, desc=f"About {n}.")
-        files[f"de/help/page{n}.page"] = mallard(german(n), shared[1], FILLER, desc=f"Zu {n}.")
-    folder = write(tmp_path / "gnome", files)
+        filler = f"{FILLER} {n}"
+        files[f"C/help/page{n}.page"] = mallard(english(n), *shared[:1], filler, desc=f"About {n}.")
+        files[f"de/help/page{n}.page"] = mallard(german(n), *shared[1:], filler, desc=f"Zu {n}.")
+    folder = write(folder, files)
     write_json(folder / "receipt.json", {"package": GNOME, "version": "43.0-2", "sha256": "f" * 64})
     return folder
+
+
+@pytest.fixture
+def gnome(tmp_path) -> Path:
+    shared = ("This sentence stands on every single page.", "Dieser Satz steht auf jeder einzelnen Seite.")
+    return make_gnome(tmp_path / "gnome", *shared)
 
 
 def docs(folder: Path, kind: str, split: str, config: str | None = None) -> DatasetSpec:
@@ -86,7 +91,9 @@ def test_every_pair_has_one_purpose_whatever_the_direction(gnome):
     assert first.reference.startswith("Open")
 
 
-def test_summaries_follow_the_pages(gnome):
+@pytest.mark.parametrize("shared", [(), ("Click Close.", "Klicken.")], ids=["nothing shared", "a short one"])
+def test_summaries_follow_the_pages(tmp_path, shared):
+    gnome = make_gnome(tmp_path / "gnome", *shared)
     parts = {split: load(docs(gnome, "summarization", split)) for split in PURPOSES}
     assert sum(map(len, parts.values())) == PAGES
     for split, prompts in parts.items():
@@ -99,6 +106,17 @@ def test_summaries_follow_the_pages(gnome):
         "name": f"{GNOME}/summarization/train",
         "revision": "43.0-2",
         "sha256": "f" * 64,
+    }
+
+
+def test_no_summary_mixes_purposes(gnome):
+    """Every page has the paragraph that translation is evaluated on, so only pages to evaluate are left."""
+    for split in set(PURPOSES) - {"evaluate"}:
+        with pytest.raises(ValueError, match="0 are there"):
+            load(docs(gnome, "summarization", split))
+    left = load(docs(gnome, "summarization", "evaluate"))
+    assert {p.id for p in left} == {
+        f"help/page{n}" for n in range(PAGES) if split_of(f"{GNOME}/help/page{n}") == "evaluate"
     }
 
 

@@ -15,6 +15,7 @@ from ssd.bench.spec import parse
 LOCAL = ("spec_bench", "human_eval", "gsm8k")
 DOCS = ("docs_translation", "docs_summarization")
 NAMES = ("bundled", *LOCAL, "hub", *DOCS)
+BUNDLED_EVALUATION = ("measure", "extended")
 
 # Splits that a set may be asked for; the hub's are the data set's own.
 KNOWN_SPLITS: dict[str, tuple[str, ...]] = {
@@ -41,7 +42,8 @@ class DatasetSpec:
         config: configuration on the hub; for ``docs_translation`` the direction, such as ``en-de``.
         revision: exact version of the data: commit on the hub, version of the package, or
             ``sha256:<hex>`` of the file. ``None`` takes what is there, until ``experiments.pin`` writes it.
-        split: part of the set; ``None`` takes all of the bundled set, else the test or evaluation part.
+        split: part of the set; ``None`` takes what is for evaluation: ``measure`` and ``extended`` of the
+            bundled set, else the test or evaluation part.
             A hub set needs one.
         tasks: only prompts of these tasks (see ``ssd.bench.prompts.TASKS``); empty takes all.
         limit, offset: after that, skip ``offset`` prompts and take ``limit`` (``None``: the rest).
@@ -100,7 +102,8 @@ class DatasetSpec:
     def part(self) -> str | None:
         """The split that is read where none was asked for."""
         if self.split is None:
-            return "evaluate" if self.name in DOCS else "test" if self.name in LOCAL else None
+            usual = {"bundled": "+".join(BUNDLED_EVALUATION), **dict.fromkeys(DOCS, "evaluate")}
+            return usual.get(self.name, "test" if self.name in LOCAL else None)
         return self.split
 
     @property

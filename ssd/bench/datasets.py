@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ssd.bench.dataset_formats import read_local
-from ssd.bench.dataset_spec import LOCAL, DatasetSpec, read_spec
+from ssd.bench.dataset_spec import BUNDLED_EVALUATION, LOCAL, DatasetSpec, read_spec
 from ssd.bench.dataset_splits import assert_disjoint, check_use, split_of
 from ssd.bench.json_files import dumps
 from ssd.bench.prompts import Prompt, bundled, data_sha256
@@ -77,12 +77,26 @@ def read(spec: DatasetSpec) -> Loaded:
 
     Raises:
         ValueError: one message that names set, split and what is missing: a file, a package, a column, the
-            network, or as many prompts as asked for.
+            network, or as many prompts as asked for; or the id that two prompts share.
     """
     everything = READERS[spec.name](spec)
+    check_ids(everything.prompts, spec)
     prompts = select(everything.prompts, spec)
     digest = everything.sha256 or hashlib.sha256(dumps(prompts, "prompts").encode("ascii")).hexdigest()
     return Loaded(prompts, everything.name, everything.revision, digest)
+
+
+def check_ids(prompts: Iterable[Prompt], spec: DatasetSpec) -> None:
+    """Nothing happens if no two prompts of the whole set share an id, by which records are told apart.
+
+    Raises:
+        ValueError: naming the first id that occurs again.
+    """
+    seen: set[str] = set()
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise ValueError(f"{spec.label}: prompt id {prompt.id!r} occurs more than once")
+        seen.add(prompt.id)
 
 
 def select(prompts: Iterable[Prompt], spec: DatasetSpec) -> list[Prompt]:
@@ -107,8 +121,9 @@ def select(prompts: Iterable[Prompt], spec: DatasetSpec) -> list[Prompt]:
 
 
 def _bundled(spec: DatasetSpec) -> Loaded:
-    prompts = bundled(spec.split, spec.tasks or None)
-    return Loaded(prompts, f"bundled/{spec.split or 'all'}", None, data_sha256())
+    splits = BUNDLED_EVALUATION if spec.split is None else (spec.split,)
+    prompts = [prompt for prompt in bundled(tasks=spec.tasks or None) if prompt.split in splits]
+    return Loaded(prompts, f"bundled/{spec.part}", None, data_sha256())
 
 
 def _local(spec: DatasetSpec) -> Loaded:

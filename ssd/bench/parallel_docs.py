@@ -5,7 +5,8 @@ paragraphs, paragraphs that were never translated, and those whose words depend 
 help viewer can fill in.
 
 All texts of an English page serve the purpose that ``split_of`` gives to the page's name, whatever the
-direction; a paragraph that stands on several pages serves the strictest of theirs.
+direction; a paragraph that stands on several pages serves the strictest of theirs. A page with such a
+paragraph from a stricter page gives no summary: it would be half of one purpose and half of another.
 """
 
 from __future__ import annotations
@@ -93,17 +94,24 @@ def translation_prompts(package: str, folder: Path, direction: str, purpose: str
 def summary_prompts(package: str, folder: Path, purpose: str) -> list[Prompt]:
     """One prompt for each English page that may serve ``purpose``, has a description and is long enough.
 
+    Left out are pages with a paragraph that serves a stricter purpose, so that no summary shows in training
+    what is evaluated in translation, and none is evaluated on what translation was trained on.
+
     Raises:
         ValueError: if the package's pages have no descriptions.
     """
     if PACKAGES[package].ending != ".page":
         raise ValueError(f"repo: the pages of {package} have no one-line descriptions")
     prompts = []
+    purposes = _purposes(package, folder)
     for name, file in _pages(package, folder, PACKAGES[package].english):
         page = ElementTree.parse(file).getroot()
         title, summary = _first(page, "title"), _first(page, f"info/{MALLARD}desc")
-        body = "\n".join(_usable(paragraphs(file)))
-        if split_of(name) == purpose and summary and len(body.split()) >= SHORTEST_BODY:
+        texts = _usable(paragraphs(file))
+        body = "\n".join(texts)
+        # Shorter paragraphs are in no pair, and on pages of all purposes.
+        serves = {split_of(name), *(purposes[normalised(text)] for text in filter(_is_long_enough, texts))}
+        if serves == {purpose} and summary and len(body.split()) >= SHORTEST_BODY:
             asked = f"Summarize the following help page in one sentence.\n\n{title}\n\n{body}"
             short = name.partition("/")[2]
             prompts.append(Prompt(short, "summarization", purpose, (asked,), summary, {"source": body}))
@@ -113,18 +121,25 @@ def summary_prompts(package: str, folder: Path, purpose: str) -> list[Prompt]:
 def pairs(package: str, folder: Path, language: str, purpose: str | None = None) -> list[Pair]:
     """Distinct aligned pairs of English and ``language``; only those for ``purpose`` if it is given."""
     found: dict[tuple[str, str], Pair] = {}
-    purposes: dict[str, str] = {}
+    purposes = _purposes(package, folder)
     translated = dict(_pages(package, folder, language_folder(folder, language)))
     for name, file in _pages(package, folder, PACKAGES[package].english):
         original = paragraphs(file)
-        for text in _usable(original):
-            key = normalised(text)
-            purposes[key] = stricter(purposes.get(key, "train"), split_of(name))
         other = paragraphs(translated[name]) if name in translated else []
         for number, (english, translation) in enumerate(zip(original, other, strict=False)):
             if len(original) == len(other) and english and translation and _is_pair(english, translation):
                 found.setdefault((english, translation), Pair(name, number, english, translation))
     return [pair for pair in found.values() if purpose in (None, purposes[normalised(pair.english)])]
+
+
+def _purposes(package: str, folder: Path) -> dict[str, str]:
+    """What each English paragraph, by its words, may be used for: the strictest purpose of the pages it is on."""
+    found: dict[str, str] = {}
+    for name, file in _pages(package, folder, PACKAGES[package].english):
+        for text in _usable(paragraphs(file)):
+            key = normalised(text)
+            found[key] = stricter(found.get(key, "train"), split_of(name))
+    return found
 
 
 def language_folder(folder: Path, language: str) -> str:
@@ -169,7 +184,12 @@ def _usable(texts: list[str | None]) -> list[str]:
 
 def _is_pair(english: str, translation: str) -> bool:
     """Long enough, and translated."""
-    return len(english.split()) >= SHORTEST_PAIR and _overlap(english, translation) <= UNTRANSLATED
+    return _is_long_enough(english) and _overlap(english, translation) <= UNTRANSLATED
+
+
+def _is_long_enough(english: str) -> bool:
+    """Whether a paragraph says enough to be translated by itself."""
+    return len(english.split()) >= SHORTEST_PAIR
 
 
 def _overlap(english: str, translation: str) -> float:

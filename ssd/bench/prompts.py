@@ -85,35 +85,40 @@ def data_sha256() -> str:
     return hashlib.sha256(_data()).hexdigest()
 
 
-def encode(prompt: Prompt, tokenizer: Any, *, template: bool = True) -> list[int]:
-    """Token ids that open the conversation: the first turn as a user message, the reply due next.
+def encode(prompt: Prompt, tokenizer: Any, replies: Sequence[str] = (), *, template: bool = True) -> list[int]:
+    """Token ids of the conversation so far: turns and replies in alternation, the next reply due.
 
-    The chat template is applied once and supplies every special token. Later turns need the reply
-    to the first and are not encoded.
+    The chat template is applied once, to the whole conversation, and supplies every special token.
 
     Args:
-        prompt: its first turn is used.
+        prompt: its first turn is used, and one more for each reply.
         tokenizer: a transformers tokenizer.
+        replies: to the first turns, in order.
         template: ``False`` tokenises the bare text instead, as for a base model; the tokenizer then
             adds whatever special tokens it adds to any text.
 
     Raises:
-        ValueError: if ``template`` is true and the tokenizer has no chat template.
+        ValueError: if ``template`` is true and the tokenizer has no chat template; if it is false and there
+            are replies; if no turn is left after them.
     """
-    text = prompt.turns[0]
+    if isinstance(replies, str) or len(replies) >= len(prompt.turns):
+        raise ValueError(f"replies: {replies!r} leave none of the {len(prompt.turns)} turns of prompt {prompt.id!r}")
     if not template:
-        return list(tokenizer(text)["input_ids"])
+        if replies:
+            raise ValueError(f"template: prompt {prompt.id!r} has replies, which bare text cannot tell from turns")
+        return list(tokenizer(prompt.turns[0])["input_ids"])
     if not getattr(tokenizer, "chat_template", None):
         name = getattr(tokenizer, "name_or_path", "") or type(tokenizer).__name__
         raise ValueError(
             f"tokenizer.chat_template: {name!r} has none; pass template=False to tokenise "
             f"the bare text of prompt {prompt.id!r}"
         )
+    messages = [{"role": "user", "content": prompt.turns[0]}]
+    for reply, turn in zip(replies, prompt.turns[1:], strict=False):
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": turn}]
     # Rendering and tokenising in one call is what keeps special tokens single: the template writes
     # them and tokenisation then adds none. return_dict must be given, as its default is a mapping.
-    ids = tokenizer.apply_chat_template(
-        [{"role": "user", "content": text}], add_generation_prompt=True, tokenize=True, return_dict=False
-    )
+    ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
     return list(ids)
 
 

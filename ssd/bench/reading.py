@@ -1,8 +1,13 @@
-"""Runs read back from their folders, whole, unfinished or broken; torch is not needed."""
+"""Runs read back from their folders, whole, unfinished or broken; torch is not needed.
+
+Where ``records.jsonl`` is absent its gzipped copy is read, which is how records are published.
+"""
 
 from __future__ import annotations
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +19,8 @@ from ssd.bench.record_line import check_record
 SCHEMA = 1
 RUN_FILE = "run.json"
 RECORDS_FILE = "records.jsonl"
+PACKED_FILE = f"{RECORDS_FILE}.gz"
+ABSENT = {"prompt_ids": None}  # records written before this field existed lack it
 
 
 @dataclass(frozen=True)
@@ -52,16 +59,29 @@ def read_run(path: Path | str) -> Run:
     if run["schema"] != SCHEMA:
         raise ValueError(f"{folder / RUN_FILE}: schema {run['schema']!r}, this version reads {SCHEMA}")
     notes: list[str] = []
-    records = list(_read_lines(folder / RECORDS_FILE, notes))
+    path = records_file(folder)
+    records = list(_read_lines(path, notes))
     if run["status"] == "complete" and run.get("records") != len(records):
-        raise ValueError(f"{folder / RECORDS_FILE}: {len(records)} records, but run.json counts {run.get('records')}")
+        raise ValueError(f"{path}: {len(records)} records, but run.json counts {run.get('records')}")
     return Run(run, records, notes, folder)
+
+
+def records_file(folder: Path) -> Path:
+    """The file with a run's records: the plain one, else the packed one if it is there."""
+    plain, packed = folder / RECORDS_FILE, folder / PACKED_FILE
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def runs_root(results: Path, experiment: str) -> Path:
+    """The folder with an experiment's runs: the raw ones, else the published ones if there are any."""
+    raw, published = results / "raw" / experiment, results / experiment
+    return published if not raw.exists() and any(published.glob(f"*/{RUN_FILE}")) else raw
 
 
 def read_runs(root: Path | str) -> tuple[list[Run], list[Problem]]:
     """(complete runs, everything else with its reason), both ordered by path; nothing is fatal.
 
-    A folder counts as a run if it holds either file, or if it is empty of folders: a job that died
+    A folder counts as a run if it holds ``run.json`` or records, or if it is empty of folders: a job that died
     before its first write is listed too. Hidden folders are passed over.
     """
     good: list[Run] = []
@@ -84,7 +104,7 @@ def _run_folders(root: Path) -> Iterator[Path]:
     """Folders under ``root`` that are, or were meant to be, runs."""
     for name, folders, files in os.walk(root):
         folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-        if RUN_FILE in files or RECORDS_FILE in files:
+        if {RUN_FILE, RECORDS_FILE, PACKED_FILE} & set(files):
             folders.clear()  # a run's own subfolders (logs, a tracker's files) are not runs
             yield Path(name)
         elif not folders and Path(name) != root:
@@ -94,9 +114,10 @@ def _run_folders(root: Path) -> Iterator[Path]:
 def _read_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
     """Checked records of a file; notes what was dropped."""
     try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if path.name == PACKED_FILE else data).split(b"\n")
+    except (OSError, EOFError, zlib.error) as error:  # a damaged archive has no strerror
+        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     for number, line in enumerate(lines, start=1):
         if not line and number == len(lines):
             break
@@ -104,11 +125,11 @@ def _read_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
             record = loads(line)
             if not isinstance(record, dict):
                 raise ValueError(f"expected an object, got {type(record).__name__}")
-            check_record(record)
+            check_record(ABSENT | record)
         except ValueError as error:
             # Lines are ended by a newline, so only one without can be half-written.
             if number == len(lines):
                 notes.append(f"{path}: line {number} is half-written and was left out")
                 break
             raise ValueError(f"{path}: line {number}: {error}") from error
-        yield record
+        yield ABSENT | record

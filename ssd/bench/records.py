@@ -14,7 +14,7 @@ from typing import Any
 
 from ssd.bench.environment import BUSY_LIMIT, BusyMeter, device, git_state, versions
 from ssd.bench.json_files import dumps, plain, write_json
-from ssd.bench.reading import RECORDS_FILE, RUN_FILE, SCHEMA, Problem, Run, read_run, read_runs
+from ssd.bench.reading import RECORDS_FILE, RUN_FILE, SCHEMA, Problem, Run, read_run, read_runs, records_file, runs_root
 from ssd.bench.record_line import RECORD_FIELDS, check_record, group_by, record_line
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "read_run",
     "read_runs",
     "record_line",
+    "runs_root",
 ]
 
 DESCRIBED = ("config", "models", "data", "device", "warmup_seconds", "memory", "timing", "command", "label")
@@ -114,7 +115,7 @@ class RunFolder:
 
     def _take_over(self) -> None:
         """What an earlier attempt left is this run's beginning."""
-        (self.path / RECORDS_FILE).touch()  # the attempt may have ended between the two files
+        records_file(self.path).touch()  # the attempt may have ended between the two files
         old = read_run(self.path)
         if old.is_complete:
             raise ValueError(f"{self.path}: the run is complete, there is nothing to resume")

@@ -1,4 +1,4 @@
-"""The benchmark loop: warm up, then every prompt through every method, alternating, one line each.
+"""The benchmark loop: warm up, then every turn of every prompt through every method, alternating, one line each.
 
 All methods of a run see the same prompt ids, and they take turns prompt by prompt with the order
 rotated, so that a drift of the machine falls on all of them alike.
@@ -13,9 +13,10 @@ from typing import Any
 
 from ssd.bench.memory import CachePeaks, process_peaks
 from ssd.bench.methods import ChainMethod, Method
-from ssd.bench.prompts import Prompt, encode
+from ssd.bench.prompts import Prompt
 from ssd.bench.records import RunFolder, record_line
 from ssd.bench.spec import RunSpec
+from ssd.bench.turns import Turn, end_ids, turn_ids
 from ssd.core.requests import Generation, Request
 
 WARMUP_TOKENS = 8
@@ -23,19 +24,19 @@ Progress = Callable[[str, int, int], None]
 
 
 class Requests:
-    """Prompts as requests of a run: chat template applied once, the same ids for every method."""
+    """Turns as requests of a run, the same for every method."""
 
-    def __init__(self, spec: RunSpec, prompts: Sequence[Prompt], tokenizer: Any) -> None:
+    def __init__(self, spec: RunSpec, turns: Sequence[Turn], tokenizer: Any) -> None:
         ends = end_ids(tokenizer)
-        self.prompts = {p.id: p for p in prompts}
+        self.turns = {turn.prompt_id: turn for turn in turns}
         self.requests = [
             (
-                prompt.id,
+                turn.prompt_id,
                 Request(
-                    tuple(encode(prompt, tokenizer)),
+                    turn.ids,
                     spec.sampling,
                     spec.seed,
-                    request=i,
+                    request=turn.number,
                     sample=sample,
                     max_new_tokens=spec.max_new_tokens,
                     eos_ids=ends,
@@ -43,30 +44,25 @@ class Requests:
                     ignore_eos=spec.ignore_eos,
                 ),
             )
-            for i, prompt in enumerate(prompts)
+            for turn in turns
             for sample in range(spec.samples)
         ]
-
-
-def end_ids(tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end a text for this tokenizer."""
-    return () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
 
 
 def run(
     spec: RunSpec,
     methods: Sequence[Method],
-    prompts: Sequence[Prompt],
+    turns: Sequence[Turn],
     tokenizer: Any,
     folder: RunFolder,
     progress: Progress = lambda name, done, total: None,
 ) -> None:
-    """Append one record per method, prompt and sample to ``folder``, which the caller finishes.
+    """Append one record per method, turn and sample to ``folder``, which the caller finishes.
 
     Groups of requests whose records the folder kept from an earlier attempt are not decoded again; all
     others run in the place of the rotation that they have without an interruption.
     """
-    work = Requests(spec, prompts, tokenizer)
+    work = Requests(spec, turns, tokenizer)
     steps = list(schedule(methods, work.requests, spec.batch))
     have = {(r["method"], r["prompt_id"], r["sample"]) for r in folder.kept}
     left = [(m, group) for m, group in steps if (m.name, group[0][0], group[0][1].sample) not in have]
@@ -84,9 +80,10 @@ def run(
             batch_id = (
                 f"{first[0]}-{first[1].sample}" if isinstance(method, ChainMethod) else f"{prompt_id}-{request.sample}"
             )
-            line = record(spec, method.name, batch_id, work.prompts[prompt_id], request, generation, tokenizer, folder)
+            line = record(spec, method.name, batch_id, work.turns[prompt_id], request, generation, tokenizer, folder)
             folder.append(line)
-    folder.describe(memory={"methods": {name: p.memory() for name, p in peaks.items()}, **process_peaks()})
+    if left:  # an attempt that only had to be finished knows nothing new
+        folder.describe(memory={"methods": {name: p.memory() for name, p in peaks.items()}, **process_peaks()})
     progress("done", total, total)
 
 
@@ -97,7 +94,7 @@ def whole_groups(
 
     Methods are compared on a group they all met under like conditions, so a group in flight starts over.
     """
-    keys = [(prompt.id, sample) for prompt in prompts for sample in range(spec.samples)]
+    keys = [(name, sample) for prompt in prompts for name in turn_ids(prompt) for sample in range(spec.samples)]
     have = {(r["method"], r["prompt_id"], r["sample"]) for r in records}
     whole = set()
     for i in range(0, len(keys), spec.batch):
@@ -111,9 +108,9 @@ def schedule(
     methods: Sequence[Method], requests: Sequence[tuple[str, Request]], batch: int
 ) -> Iterator[tuple[Method, tuple[tuple[str, Request], ...]]]:
     """(method, requests decoded together) in the order they run: rotated by one per group."""
-    for turn, group in enumerate(grouped(requests, batch)):
+    for shift, group in enumerate(grouped(requests, batch)):
         for i in range(len(methods)):
-            yield methods[(turn + i) % len(methods)], group
+            yield methods[(shift + i) % len(methods)], group
 
 
 def grouped(requests: Sequence[tuple[str, Request]], size: int) -> list[tuple[tuple[str, Request], ...]]:
@@ -136,7 +133,7 @@ def record(
     spec: RunSpec,
     method: str,
     batch_id: str,
-    prompt: Prompt,
+    turn: Turn,
     request: Request,
     generation: Generation,
     tokenizer: Any,
@@ -147,8 +144,8 @@ def record(
         folder.run["run_id"],
         batch_id,
         method,
-        prompt.id,
-        prompt.task,
+        turn.prompt_id,
+        turn.task,
         generation,
         len(request.ids),
         tokenizer.decode(generation.ids, skip_special_tokens=True),
