@@ -92,7 +92,7 @@ def source(run: Run) -> Source:
         ("finished", told.get("finished")),
         ("commit", _commit(git)),
         ("device", _device(_mapping(told.get("device")))),
-        ("memory", _bytes(_mapping(told.get("device")).get("memory_bytes"))),
+        ("machine memory", _bytes(_mapping(told.get("device")).get("memory_bytes"))),
         ("system", _mapping(told.get("device")).get("system")),
         ("used by others", None if busy is None else f"{busy:.1%} of the machine"),
         ("timing", told.get("timing")),

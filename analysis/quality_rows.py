@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,13 +17,15 @@ from ssd.bench.quality import (
     bleu_difference,
     rouge_l_difference,
 )
-from ssd.bench.records import group_by
+from ssd.bench.records import Run, group_by
 from ssd.bench.repetition import PromptIds, distinct_by_length, ngram_acceptance
 from ssd.bench.statistics import Estimate
 from ssd.bench.summary import Row
 
 Record = Mapping[str, Any]
 NOTHING = Estimate(None, None, None, 0)
+# sacrebleu's tokenizer by language, where words are not set apart by spaces.
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char", "th": "char"}
 
 QUALITY_COLUMNS = (
     Column("method"),
@@ -47,6 +50,13 @@ REPETITION_COLUMNS = (
     Column("ngram_acceptance", "n-gram acceptance", ".3f"),
     Column("alpha", "alpha, last edge", ".3f"),
 )
+
+
+def bleu_tokenizer(run: Run) -> str:
+    """BLEU's tokenizer for a run's prompts: by the target language of a direction such as ``en-zh_CN``, else 13a."""
+    prompts = (run.run.get("config") or {}).get("prompts") or {}
+    language = re.fullmatch(r"[a-z]{2,3}(?:[_@]\w+)?-([a-z]{2,3})(?:[_@]\w+)?", str(prompts.get("config") or ""))
+    return "13a" if language is None else TOKENIZERS.get(language[1], "13a")
 
 
 def quality_rows(

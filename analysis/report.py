@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from analysis import provenance
+from analysis.divergence_rows import DIVERGENCE_COLUMNS, divergence_note, divergence_rows
+from analysis.evaluate_rows import EVALUATE_COLUMNS, evaluate_rows
 from analysis.headline import Verdict, lead, sentence, tiles, title, verdict
-from analysis.quality_rows import QUALITY_COLUMNS, REPETITION_COLUMNS, quality_rows, repetition_rows
+from analysis.memory_rows import MEMORY_COLUMNS, memory_rows, process_peak
+from analysis.quality_rows import (
+    QUALITY_COLUMNS,
+    REPETITION_COLUMNS,
+    bleu_tokenizer,
+    quality_rows,
+    repetition_rows,
+)
 from analysis.report_figures import Block, blocks, overview
 from analysis.settings import BASELINE, Setting, settings
 from analysis.speed_rows import EDGE_COLUMNS, LATENCY_COLUMNS, SPEED_COLUMNS, edge_rows, speed_rows
 from analysis.table import Column
+from ssd.bench.evaluate_metrics import EvaluateMetric
 from ssd.bench.records import Problem, Run, read_runs
 
 References = Callable[[Run], Mapping[str, str | None] | None]
@@ -48,7 +58,7 @@ class Section:
         fastest: name of its fastest method.
         speed: the main table.
         figures: with the numbers behind them.
-        tables: further ones, quality first where there are references.
+        tables: further ones that have rows, quality first.
     """
 
     slug: str
@@ -88,14 +98,20 @@ class Report:
     sources: list[provenance.Source] = field(default_factory=list)
 
 
-def build(root: Path | str, references: References | None = None, baseline: str = BASELINE) -> Report:
+def build(
+    root: Path | str,
+    references: References | None = None,
+    baseline: str = BASELINE,
+    metrics: Sequence[EvaluateMetric] = (),
+) -> Report:
     """The report of every run folder under ``root`` (``results/raw/<experiment>``).
 
     Args:
         root: need not exist; then the report says that there is nothing.
-        references: answers of a run's prompts by ``prompt_id``, None where they cannot be had; without it
-            no quality is reported.
+        references: answers of a run's prompts by ``prompt_id``, None where they cannot be had; then texts are
+            compared with the baseline's alone.
         baseline: method that speedups refer to.
+        metrics: further ones to compute on the texts.
     """
     root = Path(root)
     runs, problems = read_runs(root)
@@ -104,7 +120,7 @@ def build(root: Path | str, references: References | None = None, baseline: str 
     verdicts: list[Verdict] = []
     for setting in settings((run for run in runs if run.records), baseline):
         try:
-            found, section = _section(setting, f"s{len(sections) + 1}", references, baseline)
+            found, section = _section(setting, f"s{len(sections) + 1}", references, baseline, metrics)
         except ValueError as error:
             problems.append(Problem(setting.run.path or root, f"cannot be reported: {error}"))
             continue
@@ -128,12 +144,16 @@ def build(root: Path | str, references: References | None = None, baseline: str 
     )
 
 
-def _section(setting: Setting, slug: str, references: References | None, baseline: str) -> tuple[Verdict, Section]:
+def _section(
+    setting: Setting, slug: str, references: References | None, baseline: str, metrics: Sequence[EvaluateMetric]
+) -> tuple[Verdict, Section]:
     """One setting's part of the page, and its answer."""
     rows = speed_rows(setting, baseline)
     found = verdict(setting, rows)
-    tables = _quality(setting, references, baseline)
+    apart = divergence_rows(setting)
+    tables = _quality(setting, references, baseline, metrics)
     tables += [
+        Table("First divergence", DIVERGENCE_COLUMNS, apart, divergence_note(apart)),
         Table("Acceptance per edge", EDGE_COLUMNS, edge_rows(setting), "Intervals are over prompts."),
         Table(
             "Latency and end-to-end speedup",
@@ -147,6 +167,7 @@ def _section(setting: Setting, slug: str, references: References | None, baselin
             [row for row in repetition_rows(setting.records) if row["tokens"]],
             "A model that loops makes every draft look good: distinct 4-grams fall, and a plain look-up gets far.",
         ),
+        Table("Memory", MEMORY_COLUMNS, memory_rows(setting.run.run), process_peak(setting.run.run)),
     ]
     return found, Section(
         slug=slug,
@@ -163,14 +184,22 @@ def _section(setting: Setting, slug: str, references: References | None, baselin
     )
 
 
-def _quality(setting: Setting, references: References | None, baseline: str) -> list[Table]:
-    """Scores against references and the baseline's texts, where the run's references can be had."""
+def _quality(
+    setting: Setting, references: References | None, baseline: str, metrics: Sequence[EvaluateMetric]
+) -> list[Table]:
+    """Scores against the baseline's texts, and against references where the run's can be had."""
     answers = None if references is None else references(setting.run)
-    if answers is None or not any(answers.values()):
-        return []
-    rows = [row for row in quality_rows(setting.records, answers, baseline) if row["n"]]
+    if answers is None:
+        answers = {record["prompt_id"]: None for record in setting.records}
+    tokenize = bleu_tokenizer(setting.run)
+    tokenizers = {record["task"]: tokenize for record in setting.records}
+    rows = [row for row in quality_rows(setting.records, answers, baseline, tokenizers) if row["n"]]
     signatures = dict.fromkeys(row[name] for row in rows for name in ("bleu_signature", "rouge_l_signature"))
-    return [Table("Quality", QUALITY_COLUMNS, rows, "Computed as " + "; ".join(map(str, signatures)) + ".")]
+    tables = [Table("Quality", QUALITY_COLUMNS, rows, "Computed as " + "; ".join(map(str, signatures)) + ".")]
+    if metrics:
+        scores, problems = evaluate_rows(setting, answers, metrics, baseline)
+        tables.append(Table("Quality by chosen metrics", EVALUATE_COLUMNS, scores, " ".join(problems)))
+    return tables
 
 
 def _marked(sections: Sequence[Section]) -> str:

@@ -45,18 +45,27 @@ class Block:
     rows: Rows
 
 
+def overview_rows(settings: Sequence[tuple[Setting, Rows]]) -> list[dict[str, Any]]:
+    """The row of the best method of each kind in every setting, with the setting's title.
+
+    Args:
+        settings: each with its ``speed_rows``.
+    """
+    return [
+        {**row, "setting": setting.title}
+        for setting, rows in settings
+        for family in ("other", "draft", "chain")
+        if (row := best([dict(r) for r in rows], family)) is not None
+    ]
+
+
 def overview(settings: Sequence[tuple[Setting, Rows]]) -> Block:
     """The best method of each kind in every setting.
 
     Args:
         settings: each with its ``speed_rows``.
     """
-    chosen = [
-        {**row, "setting": setting.title}
-        for setting, rows in settings
-        for family in ("other", "draft", "chain")
-        if (row := best([dict(r) for r in rows], family)) is not None
-    ]
+    chosen = overview_rows(settings)
     caption = (
         "Setting by setting, the fastest method of each kind: another library's, ours with one draft, and ours with a "
         "draft that has a draft of its own. Right of the dashed line is faster than plain decoding; bars are 95% "

@@ -1,8 +1,9 @@
-"""Make the page of an experiment: ``python -m experiments.report [experiment=demo] [results_dir=results]``.
+"""Make the page of an experiment: ``python -m experiments.report [experiment=demo] [results_dir=results] [metrics=…]``.
 
 Reads ``results_dir/raw/EXPERIMENT`` and writes ``results_dir/EXPERIMENT/report.html``, one file without
-scripts or other files beside it. Nothing is fetched: quality is reported for prompts that are on this
-machine. Exit status: 0 if there is a finished run to report, 1 if there is none, 2 for a wrong argument.
+scripts or other files beside it. Nothing is fetched: references are those of prompts that are on this
+machine. ``metrics=NAME_OR_PATH[,…]`` adds metrics of the ``evaluate`` library. Exit status: 0 if there is a
+finished run to report, 1 if there is none, 2 for a wrong argument or a metric that cannot be had.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import Any
 from analysis.report import build
 from analysis.report_html import write
 from ssd.bench.datasets import DatasetSpec, read
-from ssd.bench.records import Run
+from ssd.bench.evaluate_metrics import load_metric
+from ssd.bench.records import Run, runs_root
+from ssd.bench.turns import turn_references
 
-DEFAULTS = {"experiment": "demo", "results_dir": "results"}
+DEFAULTS = {"experiment": "demo", "results_dir": "results", "metrics": ""}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,12 +37,17 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a report describes what is here
     results = Path(options["results_dir"]).expanduser()
-    raw = results / "raw" / options["experiment"]
+    raw = runs_root(results, options["experiment"])
     if not raw.is_dir():
         print(f"error: no folder {raw}; run the experiment first", file=sys.stderr)
         return 1
+    try:
+        metrics = [load_metric(name) for name in dict.fromkeys(options["metrics"].split(",")) if name]
+    except (ValueError, ModuleNotFoundError) as error:
+        print(f"error: metrics: {error}", file=sys.stderr)
+        return 2
     page = results / options["experiment"] / "report.html"
-    report = build(raw, references)
+    report = build(raw, references, metrics=metrics)
     write(page, report)
     for folder, reason in report.problems:
         print(f"not reported: {folder}: {reason}", file=sys.stderr)
@@ -65,7 +73,7 @@ def parse(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def references(run: Run) -> Mapping[str, str | None] | None:
-    """Answers by prompt id, from the very data the run was made with; None, and why on stderr, if it is not here."""
+    """Answers by turn, from the very data the run was made with; None, and why on stderr, if it is not here."""
     config: dict[str, Any] = (run.run.get("config") or {}).get("prompts") or {}
     known = {field.name: config[field.name] for field in fields(DatasetSpec) if field.name in config}
     try:
@@ -76,11 +84,11 @@ def references(run: Run) -> Mapping[str, str | None] | None:
     if loaded.describe() != run.run.get("data"):
         _say_without(run, "the prompts on this machine are of another version")
         return None
-    return {prompt.id: prompt.reference for prompt in loaded.prompts}
+    return {name: answer for prompt in loaded.prompts for name, answer in turn_references(prompt).items()}
 
 
 def _say_without(run: Run, reason: str) -> None:
-    print(f"no quality for {run.run['run_id']}: {reason}", file=sys.stderr)
+    print(f"no references for {run.run['run_id']}: {reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":

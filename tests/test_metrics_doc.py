@@ -28,6 +28,9 @@ DOCUMENTED = (
     "ssd/bench/repetition.py",
     "ssd/bench/memory.py",
     "ssd/bench/statistics.py",
+    "analysis/rows.py",
+    "analysis/divergence_rows.py",
+    "analysis/evaluate_rows.py",
     "analysis/quality_rows.py",
     "analysis/frames.py",
 )

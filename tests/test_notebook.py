@@ -43,5 +43,5 @@ def test_it_runs(notebook, monkeypatch):
     assert "2 runs cannot be reported" in outputs["load"][0]["text"]
     assert "L0→L1→L2" in outputs["load"][1]["data"]["text/html"]
     drawn = [name for name, found in outputs.items() if any("image/png" in o.get("data", {}) for o in found)]
-    assert drawn == ["speedup", "time", "position", "output-position", "fate"]
+    assert drawn == ["overview", "speedup", "time", "position", "output-position", "output-length", "fate"]
     assert not any(o["output_type"] in ("error", "stream") for n in drawn for o in outputs[n])

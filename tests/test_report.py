@@ -214,19 +214,22 @@ def test_wrong_arguments(argument, capsys):
     assert "error: " in capsys.readouterr().err
 
 
-def test_quality_appears_with_references_and_only_then(tmp_path, no_figures):
+def test_quality_is_against_references_where_there_are_any_and_against_ar_always(tmp_path, no_figures):
     pytest.importorskip("sacrebleu")
     pytest.importorskip("rouge_score")
     root = tmp_path / "m"
     write_run(root / "run", simulated("run", 0.0, 2, 8), config("m", 0.0, 8, "float32"))
-    assert "Quality" not in [t.title for t in build(root).sections[0].tables]
     prompts = {r["prompt_id"]: "w1 w2 w3" for r in simulated("run", 0.0, 2, 8)}
     (section,) = build(root, lambda run: prompts).sections
     assert section.tables[0].title == "Quality"
     assert {row["against"] for row in section.tables[0].rows} == {"reference", "ar"}
     assert "nrefs:1" in section.tables[0].note
-    for nothing in (lambda run: None, lambda run: dict.fromkeys(prompts)):
-        assert "Quality" not in [t.title for t in build(root, nothing).sections[0].tables]
+    for nothing in (None, lambda run: None, lambda run: dict.fromkeys(prompts)):
+        (section,) = build(root, nothing).sections
+        assert section.tables[0].title == "Quality"
+        assert {row["against"] for row in section.tables[0].rows} == {"ar"}
+        assert all(row["n"] for row in section.tables[0].rows)
+        assert "nrefs:1" in section.tables[0].note
 
 
 def test_references_are_those_the_run_was_made_with(capsys):

@@ -1,0 +1,42 @@
+"""Bytes of weights and caches, as ``run.json`` states them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.table import Column
+
+MEGABYTE = 1e6
+MEMORY_COLUMNS = (
+    Column("method"),
+    Column("level"),
+    Column("weights", "weights, MB", ".1f"),
+    Column("cache", "largest cache, MB", ".2f"),
+)
+
+
+def memory_rows(run: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row per method and level, and one for all levels of a method, whose shared weights count once.
+
+    Empty for runs that state no memory. Transformers' own methods are not counted: their caches are
+    thrown away inside a call.
+    """
+    rows = []
+    for method, told in (run.get("memory") or {}).get("methods", {}).items():
+        parts = [(part["level"], part["weight_bytes"], part["cache_bytes"]) for part in told["levels"]]
+        if len(parts) > 1:
+            parts.append(("together", told["weight_bytes"], told["cache_bytes"]))
+        rows += [
+            {"method": method, "level": level, "weights": weights / MEGABYTE, "cache": cache / MEGABYTE}
+            for level, weights, cache in parts
+        ]
+    return rows
+
+
+def process_peak(run: Mapping[str, Any]) -> str:
+    """One sentence on the measured peak of the process; empty if the run does not state it."""
+    peak = (run.get("memory") or {}).get("resident_bytes")
+    if peak is None:
+        return ""
+    return f"Counted. Measured peak of the whole process, everything it ran before included: {peak / 1e9:.2f} GB."
