@@ -22,6 +22,11 @@ SWEEP_COLUMNS = (
     Column("tau", "tau per edge", ".2f"),
     Column("exact_match", "equal to AR"),
 )
+TIMES = Column("times")
+MARKS = {
+    "shared": "shared with other runs of the sweep, for orientation only",
+    "busy": "busy, this share of the machine did something else meanwhile",
+}
 
 
 class ProgressLine:
@@ -109,6 +114,21 @@ def run_text(title: str, run: Run, apart: Sequence[Parting] | None, asserted: bo
 
 
 def sweep_text(runs: Sequence[tuple[str, Run]]) -> str:
-    """One table over all methods of all runs."""
-    rows = [{"run": title, **row} for title, run in runs for row in method_rows(run.records, BASELINE)]
-    return format_table(rows, SWEEP_COLUMNS)
+    """One table over all methods of all runs; a last column and a line below mark times that others disturbed."""
+    rows = [
+        {"run": title, **row, "times": times_mark(run)}
+        for title, run in runs
+        for row in method_rows(run.records, BASELINE)
+    ]
+    if not any(row["times"] for row in rows):
+        return format_table(rows, SWEEP_COLUMNS)
+    kinds = dict.fromkeys(row["times"].partition(" ")[0] for row in rows if row["times"])
+    note = "times: " + "; ".join(MARKS[kind] for kind in kinds)
+    return format_table(rows, [*SWEEP_COLUMNS, TIMES]) + "\n" + note
+
+
+def times_mark(run: Run) -> str | None:
+    """What disturbed the times of a run: ``shared``, ``busy 12%``, or nothing."""
+    if run.run.get("timing") == "shared":
+        return "shared"
+    return f"busy {run.run['busy_elsewhere']:.0%}" if run.run["busy"] else None

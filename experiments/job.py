@@ -12,9 +12,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
+from analysis import figures
 from analysis.rows import method_summary
+from analysis.settings import settings
+from analysis.speed_rows import speed_rows, time_rows
 from experiments.console import ProgressLine, run_text, say
 from experiments.failures import clear_failure, record_failure
 from experiments.schema import check_options, plain_config, results_root, run_spec
@@ -30,7 +34,9 @@ from ssd.bench.spec import RunSpec, parse
 from ssd.bench.summary import Row
 from ssd.bench.tracking import mirror
 
-TRACKER_FOLDER = "wandb"
+# In the tracker's folder once a copy of the complete run stands there: one that a killed process left half-written
+# lacks it, and so does that of an attempt that failed.
+MIRRORED_FILE = Path("wandb", "mirrored.json")
 IDENTITY_FILE = "identity.json"
 # Launchers that give every job the machine to itself; all others start several on one machine.
 ALONE = ("BasicLauncher", "SlurmLauncher")
@@ -93,12 +99,13 @@ class Job:
             except BaseException as error:
                 record_failure(self.folder, self.run_id, asdict(self.spec), error)
                 _forget_models()
-                if not isinstance(error, KeyboardInterrupt):
+                # What fails after a run is complete leaves it complete: the next attempt mirrors it as that.
+                if not isinstance(error, KeyboardInterrupt) and not self._is_complete():
                     self._mirror([])
                 raise
             clear_failure(self.folder)
-            if status == "complete" or not (self.folder / TRACKER_FOLDER).exists():
-                self._mirror(method_summary(self.title, run.records, BASELINE))
+            if status == "complete" or not (self.folder / MIRRORED_FILE).exists():
+                self._mirror(method_summary(self.title, run.records, BASELINE), run)
         asserted = self.config["assert_identity"]
         if status == "skipped":
             say(f"#{self.number} {self.title}: finished before{made_by(run)}, skipped")
@@ -147,10 +154,22 @@ class Job:
         finally:
             progress.close()
 
-    def _mirror(self, rows: Sequence[Row]) -> None:
+    def _mirror(self, rows: Sequence[Row], run: Run | None = None) -> None:
         """The tracker has a copy of the run as it ended; nothing that goes wrong there gets out."""
-        if self.config["tracker"]["mode"] != "none":
-            mirror(self.folder, self.config["tracker"], rows, warn=say)
+        if self.config["tracker"]["mode"] == "none":
+            return
+        try:
+            pictures = run_figures(run)
+        except Exception as error:
+            pictures = {}
+            say(" ".join(f"warning: tracker: no figures of {self.title}: {type(error).__name__}: {error}".split()))
+        written = mirror(self.folder, self.config["tracker"], rows, pictures, warn=say)
+        if written != "none" and run is not None:
+            write_json(self.folder / MIRRORED_FILE, {"mode": written})
+
+    def _is_complete(self) -> bool:
+        """Whether the run in the folder has all its records, whatever else went wrong."""
+        return bool(read_json(self.folder / RUN_FILE)["status"] == "complete")
 
     def _identity(self, run: Run) -> list[Parting] | None:
         """Where outputs leave AR's, kept beside the records; ``None`` above temperature 0 or without AR."""
@@ -168,6 +187,17 @@ def made_by(run: Run) -> str:
     """The commit and day of a run, if it is not of the present commit."""
     commit = run.run["git"]["commit"]
     return "" if commit == git_state()["commit"] else f" (commit {str(commit)[:10]}, {str(run.run['finished'])[:10]})"
+
+
+def run_figures(run: Run | None) -> dict[str, Figure]:
+    """Speedups and where the time went; none for a run that failed."""
+    if run is None:
+        return {}
+    found: dict[str, Figure] = {}
+    for setting in settings([run], BASELINE):
+        found["speedup"] = figures.speedup(speed_rows(setting, BASELINE))
+        found["time_per_token"] = figures.time_per_token(time_rows(setting))
+    return found
 
 
 def _forget_models() -> None:

@@ -9,7 +9,7 @@ from experiments import job as job_module
 from experiments.run import main
 from ssd.bench.json_files import read_json
 
-TINY = ("chain=tiny_pair", "dataset.limit=2", "max_new_tokens=4")
+TINY = ("chain=tiny_pair", "dataset.limit=2", "max_new_tokens=4", "tracker=none")
 THREE = ("-m", *TINY, "sampling.temperature=0,0.5,1")
 
 

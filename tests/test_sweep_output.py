@@ -12,12 +12,14 @@ import pytest
 from analysis.table import METHOD_COLUMNS, method_rows
 from experiments import job as job_module
 from experiments import sweep as sweep_module
-from experiments.console import ProgressLine
+from experiments.console import ProgressLine, sweep_text
+from ssd.bench import tracking, wandb_tracker
 from ssd.bench.divergence import Parting
 from ssd.bench.json_files import read_json
-from ssd.bench.records import read_run
+from ssd.bench.records import Run, read_run
 from ssd.bench.summary import read_summary
 from tests.entry_point import THREE, TINY, caller, failing, folders
+from tests.scripted_records import record
 
 
 @pytest.fixture
@@ -40,6 +42,78 @@ def test_every_job_has_a_tracker_run_of_its_own(run, tmp_path, monkeypatch):
     assert len({run.id for run in told}) == 3
     assert sorted(run.exit_code for run in told) == [0, 0, 1]
     assert {run.config["sampling"]["temperature"] for run in told} == {0, 0.5, 1}
+    pictures = {run.exit_code: len(list(path.rglob("*.png"))) for path, run in zip(mirrored, told, strict=True)}
+    assert pictures == {0: 2, 1: 0}
+
+
+def test_without_wandb_a_sweep_says_so_once_and_goes_on(run, monkeypatch):
+    monkeypatch.setattr(tracking, "_given_up", set())
+    monkeypatch.setattr(wandb_tracker, "is_installed", lambda: False)
+    status, out = run(*(argument for argument in THREE if not argument.startswith("tracker")))  # the default
+    assert status == 0
+    assert "3 jobs: 3 complete" in out
+    assert out.count("warning: tracker: wandb is not installed") == out.count("warning: tracker") == 1
+
+
+@pytest.fixture
+def mirrors(monkeypatch) -> list[tuple[str, int]]:
+    """(status of the run, how many pictures) of every mirror, as a tracker that always works would see them."""
+    calls = []
+
+    def mirror(folder, settings, rows=(), figures=None, *, warn):
+        (folder / "wandb").mkdir(exist_ok=True)
+        calls.append((read_run(folder).run["status"], len(figures)))
+        return "offline"
+
+    monkeypatch.setattr(job_module, "mirror", mirror)
+    return calls
+
+
+def test_what_fails_after_a_run_is_complete_leaves_its_mirror_to_the_next_attempt(run, tmp_path, monkeypatch, mirrors):
+    def broken(spec, done, loader):
+        raise RuntimeError("no memory left to compare")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "differences", broken)
+        status, out = run(*TINY, "tracker=offline")
+    (folder,) = folders(tmp_path).values()
+    assert (status, mirrors) == (1, [])
+    assert "no memory left to compare" in (folder / "error.txt").read_text()
+    for _ in range(2):
+        status, out = run(*TINY, "tracker=offline")
+        assert (status, mirrors) == (0, [("complete", 2)])
+        assert "finished before, skipped" in out
+    assert not (folder / "error.txt").exists()
+
+
+def test_a_mirror_that_was_cut_short_is_made_again(run, tmp_path, monkeypatch, mirrors):
+    assert run(*TINY, "tracker=offline")[0] == 0
+    (folder,) = folders(tmp_path).values()
+    (folder / job_module.MIRRORED_FILE).unlink()
+
+    def broken(*arguments):
+        raise ValueError("no font")
+
+    monkeypatch.setattr(job_module, "run_figures", broken)
+    status, out = run(*TINY, "tracker=offline")
+    assert (status, mirrors) == (0, [("complete", 2), ("complete", 0)])
+    assert "warning: tracker: no figures of" in out
+    assert (folder / job_module.MIRRORED_FILE).exists()
+
+
+def test_the_table_of_a_sweep_marks_times_that_others_disturbed():
+    records = [record("p0")]
+    quiet = {"timing": "paper", "busy": False, "busy_elsewhere": 0.01}
+    runs = {"a": quiet, "b": quiet | {"busy": True, "busy_elsewhere": 0.124}, "c": quiet | {"timing": "shared"}}
+    made = [(name, Run(values, records)) for name, values in runs.items()]
+    assert "times" not in sweep_text(made[:1])
+    titles, _, first, second, third, note = sweep_text(made).splitlines()
+    assert titles.endswith("times")
+    assert first.endswith("–")  # noqa: RUF001
+    assert second.endswith("busy 12%")
+    assert third.endswith("shared")
+    assert note.startswith("times: busy, this share of the machine")
+    assert "shared with other runs" in note
 
 
 def test_jobs_that_share_the_machine_cannot_be_timed_for_a_paper(run, tmp_path, capsys):
