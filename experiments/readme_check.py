@@ -73,13 +73,13 @@ def run_blocks(text: str, clone: Path) -> int:
 
 def main() -> int:
     """Exit status 1 if a block fails or a number is not where it should be."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    wrong = strangers(text, ROOT)
-    for line in wrong:
-        print(line)
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "clone"
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
+        text = (clone / "README.md").read_text(encoding="utf-8")
+        wrong = strangers(text, clone)
+        for line in wrong:
+            print(line)
         failed = run_blocks(text, clone)
     print(f"README: {len(wrong)} numbers without a source, {failed} blocks failed")
     return 1 if wrong or failed else 0
