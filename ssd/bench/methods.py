@@ -32,12 +32,11 @@ class ChainMethod:
 
     Args:
         chain: levels of two methods may share models; their caches are emptied per call.
-        batch: most requests decoded together.
         schedule: in which order levels run, see ``ssd.core.generate``.
     """
 
-    def __init__(self, name: str, chain: Chain, batch: int = 1, schedule: str = "serial") -> None:
-        self.name, self.chain, self.batch, self.schedule = name, chain, batch, schedule
+    def __init__(self, name: str, chain: Chain, schedule: str = "serial") -> None:
+        self.name, self.chain, self.schedule = name, chain, schedule
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """See ``Method.generate``; one call decodes ``requests`` as one batch."""

@@ -25,7 +25,7 @@ def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Metho
     """One method of a run, ready to generate."""
     chain = loader.chain(sub_chain(spec.chain, method))
     if method.kind == "chain":
-        return ChainMethod(name, chain, spec.batch, spec.schedule)
+        return ChainMethod(name, chain, spec.schedule)
     target: Any = loader.module(spec.chain.levels[-1])[0]
     if method.kind == "transformers_ar":
         return TransformersAR(name, target, tokenizer=chain.tokenizer)
