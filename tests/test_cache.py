@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, chain_of, greedy, tiny_llama
 from transformers import MistralConfig, MistralForCausalLM
 
 import ssd.core.cache
 import ssd.core.generate
+from ssd.certify.tiny_models import P, chain_of, greedy, tiny_llama
 from ssd.core.cache import SlotCache, slot_attention
 from ssd.core.chain import WINDOWS, Edge
 from ssd.core.decode import Decoder

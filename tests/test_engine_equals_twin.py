@@ -1,46 +1,38 @@
 """The decoder equals its slow twin token for token, over a sample that covers every pair of settings.
 
-Each configuration runs twice: on tiny random Llamas in float64, and on tables keyed by the whole
-prefix. The twin has neither cache nor batch; it gets one row at a time.
+Each configuration runs twice: on tiny random models in float64, and on tables keyed by the whole prefix. The twin has
+neither cache nor batch; it gets one row at a time.
 """
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from functools import cache
 from itertools import combinations, product
 
 import pytest
 import torch
-from pairwise_sample import FACTORS, level_of, pairs, possible, required, sample
-from random_models import VOCAB, near, tiny_llama, twin_level, with_draft_vocabulary
-from table_models import TableScorer, blended, hashed
 
-from ssd.core import decode, verification
+from ssd.certify.cases import Case, chain_of_case
+from ssd.certify.consistency import contradictions
+from ssd.certify.pairwise import FACTORS, case_of, level_of, pairs, possible, required, sample
+from ssd.certify.twin_equality import check_case, check_twin, row_difference
+from ssd.certify.twin_rounds import tell
+from ssd.core import block_verification, decode, processors, verification
+from ssd.core import generate as generation
 from ssd.core import randomness as rng
-from ssd.core.chain import Chain, Edge, Level
 from ssd.core.generate import generate
-from ssd.core.model import CachedModel
-from ssd.core.ngram import Ngram
-from ssd.core.reference import Twin
-from ssd.core.requests import Override, Request, Round, Sampling
+from ssd.core.requests import Request, Sampling
 from ssd.core.sampling import LevelSampling
 
 SIZE, CHUNKS = 300, 10
-SHORT = 14  # positions of a draft with a short context; prompts and outputs together are longer
-
-FILTERS = {
-    "none": {}, "top_k": {"top_k": 8}, "top_p": {"top_p": 0.9}, "min_p": {"min_p": 0.05},
-    "all": {"top_k": 20, "top_p": 0.95, "min_p": 0.02},
-}  # fmt: skip
-OWN = {
-    "inherits": Override(), "temperature": Override(temperature=1.4), "greedy": Override(temperature=0.0),
-    "filters": Override(temperature=0.8, top_k=3, top_p=0.9),
-}  # fmt: skip
-
-
 CONFIGURATIONS = sample(SIZE)
+MODELS = ("llama", "gpt2")
+SLOT = "LookupError: a query sees a slot nobody wrote"  # said by a table whose cache is wrong
+
+
+def case(index, tables):
+    """Configuration ``index`` over tables, or over one of the models in turn."""
+    return case_of(CONFIGURATIONS[index], index, "tables" if tables else MODELS[index % 2])
 
 
 def test_the_sample_covers_every_pair_of_values():
@@ -49,151 +41,31 @@ def test_the_sample_covers_every_pair_of_values():
     seen = {pair for c in CONFIGURATIONS for pair in pairs(c)}
     assert seen >= {*required()}
     # The rule for pairs asks for nothing less than the factors promise.
-    deepest = {f: v for f, v in FACTORS.items() if level_of(f) == 2 or f in ("rows", "filters")}
+    deepest = {f: v for f, v in FACTORS.items() if level_of(f) == 2 or f in ("rows", "filters", "processors", "end")}
     for f, g in combinations(deepest, 2):
         assert all(((f, v), (g, w)) in seen for v, w in product(FACTORS[f], FACTORS[g]))
-
-
-# --- levels from settings ---------------------------------------------------------------------
-
-MAP = random.Random(0).sample(range(VOCAB), 40)
-TABLE_MAP, TABLE_VOCAB, TABLE_SIZES = (4, 0, 5, 2), 6, {"same": 6, "smaller": 4, "larger": 8}
-
-
-@cache
-def module(k, outputs):
-    """The Llama of draft level k, or the target for k None; drafts are noisy copies of the target."""
-    if k is None:
-        return tiny_llama(0)
-    vocab = {"smaller": 48, "larger": 72}.get(outputs, VOCAB)
-    draft = near(module(None, "same"), 0.06 - 0.015 * k, 10 + k, vocab=vocab)
-    return with_draft_vocabulary(draft, MAP) if outputs == "unsorted map" else draft
-
-
-@cache
-def table(k, outputs):
-    """The same as tables over up to 8 ids."""
-    target = hashed("target", 8, 2.0)
-    if k is None:
-        return lambda prefix: target(prefix)[:TABLE_VOCAB]
-    wide = blended(target, hashed(f"draft {k}", 8, 2.0), 0.6 + 0.1 * k)
-    if outputs == "unsorted map":
-        return lambda prefix: tuple(wide(prefix)[i] for i in TABLE_MAP)
-    return lambda prefix: wide(prefix)[: TABLE_SIZES[outputs]]
-
-
-def level(c, k, tables):
-    """Draft level k of configuration ``c``."""
-    outputs = c[f"outputs {k}"]
-    if outputs == "ngram":
-        return Level(Ngram())
-    if tables:
-        model = TableScorer(table(k, outputs), TABLE_SIZES.get(outputs, len(TABLE_MAP)))
-    else:
-        model = CachedModel(module(k, outputs))
-    if c[f"context {k}"] == "short":
-        model.max_positions = SHORT
-    ids = torch.tensor(TABLE_MAP if tables else MAP) if outputs == "unsorted map" else None
-    return Level(model, OWN[c[f"own {k}"]], ids)
-
-
-def chain(c, index, tables):
-    """The chain of configuration ``c``."""
-    source = random.Random(index)
-    edges = [
-        Edge(c[f"gamma {k}"], c[f"window {k}"], source.choice([0.4, 0.7]) if c[f"window {k}"] == "confidence" else None)
-        for k in range(c["depth"])
-    ]
-    last = TableScorer(table(None, "same"), TABLE_VOCAB) if tables else CachedModel(module(None, "same"))
-    return Chain((*(level(c, k, tables) for k in range(c["depth"])), Level(last)), tuple(edges))
-
-
-def requests(c, index, tables):
-    """Rows of unequal prompts and lengths; the first has the configuration's filters."""
-    source, vocab = random.Random(index), TABLE_VOCAB if tables else VOCAB
-    warm = [source.choice([0.7, 1.0, 1.3]) for _ in range(c["rows"])]
-    if c["temperature"] == "zero":
-        warm = [0.0] * c["rows"]
-    elif c["temperature"] == "mixed":
-        warm[source.randrange(c["rows"])] = 0.0
-    filters = [c["filters"], *(source.choice(list(FILTERS)) for _ in warm)]
-    lengths = source.sample(range(1, 10), c["rows"])
-    return [
-        Request(
-            tuple(random.Random(n).randrange(vocab) for _ in range(n)),
-            Sampling(temperature, **FILTERS[chosen]),
-            seed=source.randrange(3),
-            max_new_tokens=source.randint(8, 14),
-        )
-        for n, temperature, chosen in zip(lengths, warm, filters, strict=False)
-    ]
-
-
-class Recorded(Twin):
-    """The twin, noting its rounds as the decoder does."""
-
-    def __init__(self, levels, edges, prompt):
-        super().__init__(levels, edges)
-        self.rounds, self.handed_up, self.blocks = [], {}, {len(edges): prompt}
-
-    def propose(self, k, text, limit, key):
-        self.blocks[k] = len(text)
-        tokens, laws = super().propose(k, text, limit, key)
-        self.handed_up[k + 1] = laws
-        return tokens, laws
-
-    def round(self, k, text, room, key):
-        self.handed_up[k] = []
-        tokens, laws, full = super().round(k, text, room, key)
-        if k > 0 or not self.edges:
-            drafts, accepted = self.handed_up[k], len(tokens) - 1
-            tested = accepted + (not full)
-            end = "plain" if not drafts else "bonus" if full else "recovered"
-            overlap = tuple(sum(map(min, *both)) for both in zip(laws[:tested], drafts, strict=False))
-            place = (k - 1, self.blocks[k], len(text))
-            self.rounds.append(Round(*place, len(drafts), tested, accepted, accepted + 1, end, overlap))
-        return tokens, laws, full
-
-
-@cache
-def twins(index, tables):
-    """What the twin generates for each row of a configuration, and its rounds."""
-    c, out = CONFIGURATIONS[index], []
-    built = chain(c, index, tables)
-    for i, r in enumerate(requests(c, index, tables)):
-        twin = Recorded([twin_level(built, k, r) for k in range(c["depth"] + 1)], built.edges, len(r.ids))
-        ids = twin.generate(r.ids, r.max_new_tokens, rng.root_int(r.seed, i, r.sample))
-        out.append((ids, twin.rounds))
-    return out
-
-
-def engine(index, tables):
-    """The same from the decoder, for the whole batch at once."""
-    c = CONFIGURATIONS[index]
-    return [(list(g.ids), list(g.rounds)) for g in generate(chain(c, index, tables), requests(c, index, tables))]
-
-
-def equal(got, want):
-    """The same tokens after the same rounds; overlaps are sums and agree to rounding."""
-    counts = [[(ids, [replace(r, overlap=()) for r in rounds]) for ids, rounds in rows] for rows in (got, want)]
-    sums = [[x for _, rounds in rows for r in rounds for x in r.overlap] for rows in (got, want)]
-    return counts[0] == counts[1] and sums[0] == pytest.approx(sums[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("tables", [False, True], ids=["models", "tables"])
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_token_for_token_and_round_for_round(chunk, tables):
-    different, drafted = {}, []
-    for index in range(chunk, SIZE, CHUNKS):
-        got, want = engine(index, tables), twins(index, tables)
-        if not equal(got, want):
-            different[index] = (CONFIGURATIONS[index], got, want)
-        drafted += [r for _, rounds in got for r in rounds if r.drafted]
-    assert not different
-    # The sample is not idle: blocks of several tokens are accepted, rejected at once, rejected within.
-    assert sum(r.end == "bonus" and r.accepted > 1 for r in drafted) > 40
+    found = {i: check_case(case(i, tables)) for i in range(chunk, SIZE, CHUNKS)}
+    assert not {i: f"{difference}; {case(i, tables)}" for i, difference in found.items() if difference}
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_the_sample_is_not_idle(rule):
+    """Blocks of several tokens are accepted, rejected at once, rejected within; rows end early."""
+    chosen = [case(i, tables=True) for i in range(150)]
+    told = [(c, tell(chain_of_case(c), r, i)) for c in chosen for i, r in enumerate(c.requests)]
+    assert {t.stop_reason for _, t in told} == {"eos", "stop", "length"}
+    drafted = [
+        r for c, t in told for r in t.rounds if r.drafted > 1 and c.drafts[r.edge].edge.verification == rule
+    ]  # fmt: skip
+    assert sum(r.end == "bonus" for r in drafted) > 40
     assert sum(r.end == "recovered" and r.accepted == 0 for r in drafted) > 40
     assert sum(r.end == "recovered" and r.accepted > 0 for r in drafted) > 40
+    assert sum(r.end == "stopped" for r in drafted) > 10
 
 
 # --- planted faults ---------------------------------------------------------------------------
@@ -204,6 +76,19 @@ def residual_not_subtracted(monkeypatch):
         return probs[torch.arange(len(accepted)), accepted].double()
 
     monkeypatch.setattr(verification, "owed", target)
+
+
+def residual_of_a_block_not_weighted(monkeypatch):
+    real = block_verification.owed
+
+    def unweighted(draft, probs, ids, own, weight, accepted):
+        return real(draft, probs, ids, own, torch.ones_like(weight), accepted)
+
+    monkeypatch.setattr(block_verification, "owed", unweighted)
+
+
+def blocks_verified_token_by_token(monkeypatch):
+    monkeypatch.setattr(decode, "verify_by_block", verification.verify_by_token)
 
 
 def one_slot_too_many_believed(monkeypatch):
@@ -242,21 +127,103 @@ def settings_of_the_first_row(monkeypatch):
     monkeypatch.setattr(decode, "LevelSampling", lambda rows, *rest: LevelSampling([rows[0]] * len(rows), *rest))
 
 
+def processors_see_one_token_less(monkeypatch):
+    real = processors.process
+    monkeypatch.setattr(processors, "process", lambda scores, history, request: real(scores, history[:-1], request))
+
+
+def penalties_count_the_prompt(monkeypatch):
+    real = processors.process
+
+    def faulty(scores, history, request):
+        return real(scores, history, replace(request, ids=request.ids[:1]))
+
+    monkeypatch.setattr(processors, "process", faulty)
+
+
+def only_the_last_token_can_end_a_row(monkeypatch):
+    real = generation._Row._stop
+    monkeypatch.setattr(generation._Row, "_stop", lambda self, before: real(self, max(before, len(self.ids) - 1)))
+
+
 @pytest.mark.parametrize("tables", [False, True], ids=["models", "tables"])
 @pytest.mark.parametrize(
     "plant",
-    [residual_not_subtracted, one_slot_too_many_believed, laws_one_position_late, corrections_do_not_end_a_block,
-     keys_without_the_start, settings_of_the_first_row],
+    [residual_not_subtracted, residual_of_a_block_not_weighted, blocks_verified_token_by_token,
+     one_slot_too_many_believed, laws_one_position_late, corrections_do_not_end_a_block, keys_without_the_start,
+     settings_of_the_first_row, processors_see_one_token_less, penalties_count_the_prompt,
+     only_the_last_token_can_end_a_row],
 )  # fmt: skip
 def test_a_planted_fault_shows(plant, tables, monkeypatch):
     deep = [i for i, c in enumerate(CONFIGURATIONS) if c["depth"] >= 2 and c["temperature"] != "zero"][:40]
-    expected = {i: twins(i, tables) for i in deep}
     plant(monkeypatch)
+    found = (check_case(case(i, tables)) or "" for i in deep)
+    assert any("the twin's" in difference or SLOT in difference for difference in found)
 
-    def shows(i):
-        try:
-            return [ids for ids, _ in engine(i, tables)] != [ids for ids, _ in expected[i]]
-        except LookupError:  # a table was asked to look at a slot nobody wrote
-            return True
 
-    assert any(map(shows, deep))
+# --- the rung ---------------------------------------------------------------------------------
+
+
+def test_a_rung_of_few_cases_says_what_it_looked_at():
+    checks = check_twin(9, seed=3)
+    assert [(c.name, c.passed, c.n, c.value) for c in checks] == [
+        (f"decoder = twin on {model}", True, 3, 0) for model in ("llama", "gpt2", "tables")
+    ]
+    assert all(c.false_alarm == 0 for c in checks)
+
+
+def test_a_rung_names_the_first_case_that_differs(monkeypatch):
+    keys_without_the_start(monkeypatch)
+    (check,) = check_twin(12, models=["tables"])
+    assert not check.passed
+    assert check.value >= 1
+    assert "first: row 0: " in check.detail
+    assert "Case(model='tables'" in check.detail
+
+
+@pytest.mark.parametrize("n", [2, 0])
+def test_a_rung_over_too_few_cases_is_refused(n):
+    with pytest.raises(ValueError, match=f"check_twin.n: {n} cases"):
+        check_twin(n)
+
+
+def test_what_the_decoder_raises_is_a_difference(monkeypatch):
+    def broken(*args):
+        raise IndexError("no such row")
+
+    monkeypatch.setattr(decode, "law", broken)
+    assert check_case(case(0, tables=True)).startswith("the decoder raised IndexError: no such row (broken, line ")
+
+
+def test_a_request_that_twin_and_decoder_refuse_is_no_difference(monkeypatch):
+    everything = tuple((token,) for token in range(6))
+    refused = Case("tables", (), (Request((1,), Sampling(bad_words_ids=everything), max_new_tokens=2),))
+    with pytest.raises(ValueError, match="forbid every token"):
+        generate(chain_of_case(refused), refused.requests)
+    assert check_case(refused) is None
+    monkeypatch.setattr(processors, "process", lambda scores, history, request: scores)
+    assert "went on where the twin refused" in check_case(refused)
+
+
+def test_every_count_is_compared():
+    # The first configuration of depth 1 whose first row is rejected somewhere.
+    chosen = next(c for c in map(case_of, CONFIGURATIONS, range(SIZE), ["tables"] * SIZE) if len(c.drafts) == 1)
+    request = replace(chosen.requests[0], eos_ids=(), stop=())
+    chain = chain_of_case(chosen)
+    (got,) = generate(chain, [request])
+    told = tell(chain, request, 0)
+    assert row_difference(got, told) is None
+    assert contradictions(chain, request, got) == []
+    first = told.rounds[0]
+    for field in ("edge", "block_start", "start", "drafted", "accepted", "emitted"):
+        changed = replace(first, **{field: getattr(first, field) + 1})
+        assert "is not the twin's" in row_difference(got, replace(told, rounds=(changed, *told.rounds[1:])))
+    for changed in (replace(first, tested=99), replace(first, end="plain?"), replace(first, overlap=(0.123,) * 9)):
+        assert "is not the twin's" in row_difference(got, replace(told, rounds=(changed, *told.rounds[1:])))
+    assert "rounds of the decoder" in row_difference(got, replace(told, rounds=told.rounds[1:]))
+    assert "stop reason" in row_difference(got, replace(told, stop_reason="eos"))
+    assert "lengths" in row_difference(got, replace(told, ids=told.ids[:-1]))
+    assert "first at token 1" in row_difference(got, replace(told, ids=(told.ids[0], -1, *told.ids[2:])))
+    claims = contradictions(chain, request, replace(got, ids=got.ids[:-1], first_pass_tokens=-1))
+    assert any("tokens came out of target rounds" in c for c in claims)
+    assert any("first_pass_tokens -1" in c for c in claims)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from random_models import P, chain_of, greedy, tiny_llama
 from torch import Tensor
 
+from ssd.certify.tiny_models import P, chain_of, greedy, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.generate import generate
 from ssd.core.model import CachedModel

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, chain_of, greedy, next_logits, tiny_gpt2, tiny_llama
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM
 
 import ssd.core.generate
+from ssd.certify.tiny_models import P, chain_of, greedy, next_logits, tiny_gpt2, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.decode import Decoder
 from ssd.core.generate import generate, stream

@@ -16,12 +16,14 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, RowScorer, chain_of, greedy, next_logits, tiny_llama, twin_ids, with_draft_vocabulary
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import ssd.core.generate
+from ssd.certify.row_scorer import RowScorer
+from ssd.certify.tiny_models import P, chain_of, greedy, next_logits, tiny_llama, with_draft_vocabulary
+from ssd.certify.twins import twin_ids
 from ssd.core.chain import WINDOWS, Chain, Edge, Level
 from ssd.core.decode import Decoder
 from ssd.core.generate import generate

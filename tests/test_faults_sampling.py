@@ -23,9 +23,10 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, RowScorer, chain_of, tiny_llama
-from table_models import fixed, table_level
 
+from ssd.certify.row_scorer import RowScorer
+from ssd.certify.table_models import fixed, table_level
+from ssd.certify.tiny_models import P, chain_of, tiny_llama
 from ssd.core import randomness as rng
 from ssd.core.chain import Chain, Edge, Level
 from ssd.core.generate import generate
@@ -236,7 +237,7 @@ def test_b13_swapping_rows_swaps_results() -> None:
 
 
 SCRIPT = """
-from random_models import P, chain_of, tiny_llama
+from ssd.certify.tiny_models import P, chain_of, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.generate import generate
 from ssd.core.requests import Request

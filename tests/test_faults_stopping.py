@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, assert_consistent, chain_of, greedy, tiny_gpt2, tiny_llama
 from torch import Tensor
 
+from ssd.certify.consistency import contradictions
+from ssd.certify.tiny_models import P, chain_of, greedy, tiny_gpt2, tiny_llama
 from ssd.core.chain import WINDOWS, Chain, Edge, Level
 from ssd.core.generate import generate, stream
 from ssd.core.model import CachedModel
@@ -58,7 +59,7 @@ def test_b01_end_token_anywhere_in_an_accepted_block() -> None:
             right = until(AR30, AR30[index])
             got = generate(chain, [request])[0]
             assert (list(got.ids), got.stop_reason) == (right, "eos"), (name, index)
-            assert_consistent(chain, request, got)
+            assert not contradictions(chain, request, got)
             shown = list(stream(chain, [request]))
             assert [t for _, ids, _ in shown for t in ids] == right
             assert "".join(text for _, _, text in shown) == Numbers().decode(right)
@@ -75,7 +76,7 @@ def test_b01_the_end_only_cuts_what_would_have_been_sampled(window: str) -> None
     ended = [replace(r, eos_ids=(ids[i],)) for r, ids, i in zip(free, whole, index, strict=True)]
     for request, ids, got in zip(ended, whole, generate(chain, ended), strict=True):
         assert list(got.ids) == until(ids, *request.eos_ids)
-        assert_consistent(chain, request, got)
+        assert not contradictions(chain, request, got)
 
 
 class Eager(CachedModel):
@@ -110,7 +111,7 @@ def test_b03_no_mode_goes_beyond_the_budget_or_drafts_for_it() -> None:
                 request = Request(P, GREEDY, max_new_tokens=n)
                 got = generate(chain, [request])[0]
                 assert list(got.ids) == AR30[:n], (name, n, window)
-                assert_consistent(chain, request, got)
+                assert not contradictions(chain, request, got)
                 assert all(r.start + r.drafted < len(P) + n for r in got.rounds)
                 if n == 1:
                     assert [(r.edge, r.drafted, r.end) for r in got.rounds] == [(chain.depth - 1, 0, "plain")]
@@ -159,7 +160,7 @@ def test_b04_a_draft_with_fewer_positions_stops_drafting(limits: tuple[int, ...]
             assert list(got.ids) == greedy(copies[-1], request.ids, 20)
         else:
             assert got.ids == generate(chain, [request])[0].ids
-        assert_consistent(chain, request, got)
+        assert not contradictions(chain, request, got)
         for r in got.rounds:  # position p is said by a model that was fed p - 1
             assert r.drafted == 0 or r.start + r.drafted <= limits[r.edge] + 1
             assert r.accepted == r.drafted  # copies of the target, within their limits
@@ -184,7 +185,7 @@ def test_b05_one_row_ends_and_the_others_go_on(gamma: int) -> None:
         assert [list(g.ids) for g in results[1:]] == plain[1:], name
         assert [g.stop_reason for g in results] == ["eos", "length", "length"]
         for request, got in zip(requests, results, strict=True):
-            assert_consistent(chain, request, got)
+            assert not contradictions(chain, request, got)
         alone = generate(chain, requests[1:2])[0]
         assert (alone.ids, alone.rounds) == (results[1].ids, results[1].rounds)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from random_models import P
 from tiny_baselines import DRAFT, NAMES, TARGET, greedy, method, run, tiny
 
 from ssd.bench.transformers_methods import TransformersAR, TransformersAssisted
+from ssd.certify.tiny_models import P
 from ssd.core.requests import Request, Sampling
 
 

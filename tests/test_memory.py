@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from random_models import VOCAB, P, chain_of, tiny_llama
 from torch import nn
 
 from ssd.bench.json_files import plain
@@ -20,6 +19,7 @@ from ssd.bench.memory import (
     process_peaks,
     weight_spans,
 )
+from ssd.certify.tiny_models import VOCAB, P, chain_of, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.generate import generate
 from ssd.core.ngram import Ngram

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, chain_of, with_draft_vocabulary
 from tiny_baselines import EXPECTED, GREEDY, greedy, method, run, tiny
 from transformers import AttentionInterface
 
 from ssd.bench.shared_weights import full_vocabulary
+from ssd.certify.tiny_models import P, chain_of, with_draft_vocabulary
 from ssd.core.chain import Edge, Level
 from ssd.core.generate import generate
 from ssd.core.model import CachedModel

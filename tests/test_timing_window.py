@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_models import RowScorer
 
 from ssd.bench.metrics import pass_shares, passes_per_token, speedup, tokens_per_second
 from ssd.bench.records import record_line
+from ssd.certify.row_scorer import RowScorer
 from ssd.core.chain import Chain, Edge, Level
 from ssd.core.clock import PassClock
 from ssd.core.generate import generate

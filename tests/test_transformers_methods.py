@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from random_models import P, with_draft_vocabulary
-from random_models import greedy as naive
 from tiny_baselines import DRAFT, EXPECTED, NAMES, TARGET, greedy, method, run, tiny, tiny_gpt2
 from transformers import GenerationConfig
 
 from ssd.bench.shared_weights import full_vocabulary
 from ssd.bench.transformers_methods import TransformersPromptLookup
+from ssd.certify.tiny_models import P, with_draft_vocabulary
+from ssd.certify.tiny_models import greedy as naive
 from ssd.core.requests import Request, Sampling
 
 

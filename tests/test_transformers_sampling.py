@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 import transformers.generation.utils as generation_utils
-from random_models import P
 from tiny_baselines import DRAFT, NAMES, TARGET, method, run
 from torch import Tensor
 
+from ssd.certify.tiny_models import P
 from ssd.core.requests import Request, Sampling
 from ssd.core.sampling import LevelSampling, law
 

@@ -12,16 +12,15 @@ from itertools import product
 from typing import NamedTuple
 
 import pytest
-from table_models import blended, hashed, table_level
 
+from ssd.certify.exact_laws import PROMPT, TOLERANCE, chain_law, difference, error, target_law
+from ssd.certify.table_models import blended, hashed, table_level
 from ssd.core.chain import WINDOWS, Edge
 from ssd.core.ngram import Ngram
 from ssd.core.reference import Branching, Twin, TwinLevel, enumerate_law
 from ssd.core.requests import Sampling
 
-PROMPT = (1, 0)
 PLAIN = Sampling()
-TOLERANCE = 1e-12
 VISIBLE = 1e-3  # a planted fault must move some sequence by more than this
 
 
@@ -36,46 +35,6 @@ def chain(depth, vocab, name="", drafts=(), target=PLAIN):
 def edge(window, gamma, sure=0.6):
     """An edge; ``sure`` is the threshold of ``confidence``."""
     return Edge(gamma, window, sure if window == "confidence" else None)
-
-
-def target_law(level, vocab, n):
-    """Law of ``n`` tokens drawn from the target alone."""
-    law = {}
-    for tokens in product(range(vocab), repeat=n):
-        mass = 1.0
-        for i, token in enumerate(tokens):
-            mass *= level.law([*PROMPT, *tokens[:i]])[token]
-        law[tokens] = mass
-    return law
-
-
-def chain_law(levels, edges, n, twin=Twin):
-    """Law of ``n`` tokens of the chain, its target rounds enumerated one by one.
-
-    Only the text so far enters the next round; a test below compares with enumerating ``generate``.
-    """
-
-    def target_round(text):
-        room, top = n - len(text), len(edges)
-        return enumerate_law(lambda chooser: twin(levels, edges, chooser).round(top, [*PROMPT, *text], room, 0)[0])
-
-    laws = [{(): 1.0}, *({} for _ in range(n))]
-    for length in range(n):
-        for text, mass in laws[length].items():
-            for tokens, p in target_round(text).items():
-                longer = laws[length + len(tokens)]
-                longer[text + tokens] = longer.get(text + tokens, 0.0) + mass * p
-    return laws[n]
-
-
-def difference(got, want):
-    """Largest difference of two laws over all sequences."""
-    return max(abs(got.get(s, 0.0) - want.get(s, 0.0)) for s in {*got, *want})
-
-
-def error(levels, edges, vocab, n, twin=Twin):
-    """Largest difference, over all sequences of n tokens, between the chain's law and the target's."""
-    return difference(chain_law(levels, edges, n, twin), target_law(levels[-1], vocab, n))
 
 
 def test_branching_enumerates_a_known_law():

@@ -6,8 +6,8 @@ import random
 
 import pytest
 import torch
-from table_models import TableScorer, fixed
 
+from ssd.certify.table_models import TableScorer, fixed
 from ssd.core import randomness as rng
 from ssd.core import verification
 from ssd.core.chain import Chain, Edge, Level

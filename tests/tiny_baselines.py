@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from random_models import P, tiny_llama
-from random_models import greedy as naive
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from ssd.bench.transformers_methods import TransformersAR, TransformersAssisted, TransformersPromptLookup
+from ssd.certify.tiny_models import P, tiny_llama
+from ssd.certify.tiny_models import greedy as naive
 from ssd.core.requests import Generation, Request, Sampling
 
 GREEDY = Sampling(temperature=0)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, PreTrainedModel
 
 from ssd.bench.shared_weights import input_rows, output_rows
-from ssd.core.requests import Request
+from ssd.core.processors import process
+from ssd.core.requests import Request, Sampling
 
 
 def generation_config(request: Request, **entries: Any) -> GenerationConfig:
@@ -22,6 +25,7 @@ def generation_config(request: Request, **entries: Any) -> GenerationConfig:
     """
     eos = [] if request.ignore_eos else list(request.eos_ids)
     sampling = request.sampling
+    bias = {(token,): value for token, value in sampling.logit_bias}
     if sampling.temperature > 0:
         entries |= {
             "temperature": float(sampling.temperature),
@@ -33,13 +37,39 @@ def generation_config(request: Request, **entries: Any) -> GenerationConfig:
         max_new_tokens=request.max_new_tokens,
         do_sample=sampling.temperature > 0,
         num_beams=1,
-        repetition_penalty=1.0,
+        repetition_penalty=float(sampling.repetition_penalty),
+        min_new_tokens=sampling.min_new_tokens or None,
+        bad_words_ids=[list(word) for word in sampling.bad_words_ids] or None,
+        sequence_bias=bias or None,
         use_cache=True,
         disable_compile=True,
         eos_token_id=eos or None,
         pad_token_id=eos[0] if eos else None,
         **entries,
     )
+
+
+def own_processors(request: Request) -> LogitsProcessorList:
+    """What a request asks for and ``GenerationConfig`` has no entry for."""
+    sampling = request.sampling
+    chosen: list[Any] = list(request.processors)
+    if sampling.frequency_penalty or sampling.presence_penalty:
+        counted = Sampling(frequency_penalty=sampling.frequency_penalty, presence_penalty=sampling.presence_penalty)
+        chosen.insert(0, OccurrencePenalty(replace(request, sampling=counted, processors=())))
+    return LogitsProcessorList(chosen)
+
+
+class OccurrencePenalty(LogitsProcessor):
+    """Frequency and presence penalties, which transformers lacks, as our decoder applies them."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores [B, V] after the penalties of the tokens in ``input_ids`` [B, n] that follow the prompt."""
+        return torch.stack(
+            [process(row.clone(), ids, self._request) for ids, row in zip(input_ids, scores, strict=True)]
+        )
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from ssd.bench.pinned_settings import (
     check_fits,
     check_module,
     generation_config,
+    own_processors,
     own_randomness,
     without_advice_to_itself,
 )
@@ -118,6 +119,7 @@ class TransformersAR:
                 prompt,
                 attention_mask=torch.ones_like(prompt),  # said, not guessed from a pad id
                 generation_config=config,
+                logits_processor=own_processors(request),
                 stopping_criteria=StoppingCriteriaList([progress]),
                 **extra,
             )

@@ -59,6 +59,9 @@ class SlotLayer(CacheLayerMixin):
         slots = self.slots
         assert self.keys is not None
         assert self.values is not None
+        if key_states.dtype == torch.float16:
+            # What overflows in a rejected token would reach later ones: 0 times infinity is no number.
+            key_states, value_states = key_states.nan_to_num(), value_states.nan_to_num()
         for buffer, new in ((self.keys, key_states), (self.values, value_states)):
             if slots.first is not None:
                 buffer[:, :, slots.first : slots.first + new.shape[2]] = new

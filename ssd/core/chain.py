@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from ssd.core.ngram import Ngram
+from ssd.core.processors import check_tokens
 from ssd.core.requests import Override, Request
 from ssd.core.verification import Ids
 
 WINDOWS = ("at_least", "exactly", "rounds", "until_correction", "confidence")
-VERIFICATIONS = ("token",)
+VERIFICATIONS = ("token", "block")
 
 
 class Scorer(Protocol):
@@ -51,7 +52,8 @@ class Edge:
         gamma: draft tokens asked for per round of the verifying level, at least 1.
         window: the rule that ends a block, one of ``WINDOWS`` (see ``ssd.core.windows``).
         window_value: threshold of ``confidence``, in [0, 1]; ``None`` for every other window.
-        verification: ``token`` (Leviathan et al., arXiv 2211.17192).
+        verification: ``token`` (Leviathan et al., arXiv 2211.17192) or ``block`` (Sun et al., arXiv
+            2403.10444), which accepts at least as many tokens in expectation; both are exact.
     """
 
     gamma: int
@@ -212,6 +214,7 @@ class Chain:
                 f"requests[{index}].max_new_tokens: {len(request.ids)} prompt + {request.max_new_tokens} new tokens "
                 f"do not fit the target's position limit {limit}"
             )
+        check_tokens(f"requests[{index}].sampling", request.sampling, self.vocab_size)
         if request.stop and self.tokenizer is None:
             raise ValueError(f"requests[{index}].stop: stop strings need a chain with a tokenizer")
 

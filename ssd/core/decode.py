@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 import torch
 from torch import Tensor
 
 from ssd.core import randomness as rng
+from ssd.core.block_verification import verify_by_block
 from ssd.core.chain import Chain
 from ssd.core.clock import PassClock
 from ssd.core.ngram import Ngram
+from ssd.core.processors import Processors
 from ssd.core.requests import Request
 from ssd.core.rounds import RoundLog
 from ssd.core.sampling import Law, LevelSampling, draw, law
@@ -34,6 +37,7 @@ class Decoder:
             where its block stands, the level above overwrites from the first position it changes.
         valid: per level [B], leading slots whose keys and values agree with ``text``.
         log: rounds of every edge in order of execution.
+        barren: (row, position) of emitted tokens that the request's processors had forbidden with all others.
     """
 
     def __init__(self, chain: Chain, requests: Sequence[Request], clock: PassClock | None = None) -> None:
@@ -52,6 +56,8 @@ class Decoder:
         identity = [(r.seed, i if r.request is None else r.request, r.sample) for i, r in enumerate(requests)]
         self.root = rng.root(identity, self.home)
         self.settings = [self._settings(k) for k in levels]
+        self.processors = Processors(requests, chain.vocab_size, self.home)
+        self.barren: list[tuple[int, int]] = []
         self.random = not self.settings[self.top].all_greedy
         self.ids = [chain.edge_ids(k, self.home) for k in range(self.top)]
         self.to_target = [None if x is None else x.to(self.home) for x in map(chain.output_ids, levels)]
@@ -107,6 +113,8 @@ class Decoder:
         text = self.text.tolist()
         most = limit.clamp(max=gamma).tolist()
         found = [ngram.look_up(text[i][:n], most[i]) for i, n in enumerate(start.tolist())]
+        # A prompt may hold ids that the target embeds and never emits; a draft ends before the first.
+        found = [list(takewhile(lambda token: token < self.chain.vocab_size, f)) for f in found]
         width = max(len(f) for f in found)
         tokens = torch.tensor([f + [0] * (width - len(f)) for f in found], dtype=torch.int64, device=self.home)
         if width:
@@ -124,15 +132,23 @@ class Decoder:
         draft = self.propose(k - 1, start, (room - 1).clamp(min=0), key) if k > 0 else None
         if draft is not None and draft.tokens.shape[1] == 0:
             draft = None
-        emitted = self._emit(k, start, key, draft, self._score(k, start, draft))
+        emitted = self._emit(k, start, key, draft, self._score(k, start, draft, room))
         emitted = replace(emitted, count=torch.where(room > 0, emitted.count, 0))
         self._write(start, emitted.tokens)
         kept = start + emitted.accepted
+        if k == self.top and self.processors.barren:
+            self.barren += [(row, at) for row, at in self.processors.barren if at <= int(kept[row])]
         for j in range(k + 1):
             self.valid[j] = torch.minimum(self.valid[j], kept)
         if k > 0 or self.top == 0:
-            self.log.add(k - 1, block_start, start, draft, emitted)
+            self.log.add(k - 1, block_start, start, draft, emitted, self._untested(k))
         return emitted
+
+    def _untested(self, k: int) -> Tensor | None:
+        """Rows [B] whose drafts level k verifies as a whole; between point masses both rules test each token."""
+        if k == 0 or self.chain.edges[k - 1].verification == "token":
+            return None
+        return ~self.settings[k].greedy[:, 0, 0]
 
     def _emit(self, k: int, start: Tensor, key: Tensor, draft: Draft | None, rows: Law) -> Emitted:
         """Verify a draft against level k's rows, or draw a plain token when there is none."""
@@ -144,13 +160,15 @@ class Decoder:
             return rng.uniform(key[:, None], k, rng.ACCEPT, span(start, width))
 
         if draft is not None:
-            return verify_by_token(draft, rows, self.ids[k - 1], accept_u, draw_u)
+            by_block = self.chain.edges[k - 1].verification == "block"
+            verify = verify_by_block if by_block else verify_by_token
+            return verify(draft, rows, self.ids[k - 1], accept_u, draw_u)
         none = torch.zeros_like(start)
         own = rows.argmax[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
         token = translate(own, self.to_target[k])
         return Emitted(token[:, None], none + 1, none, none == 0, rows, None)
 
-    def _score(self, k: int, start: Tensor, draft: Draft | None) -> Law:
+    def _score(self, k: int, start: Tensor, draft: Draft | None, room: Tensor) -> Law:
         """Level k's laws [B, W + 1, ...] at positions start .. start + W, in as narrow a pass as it can."""
         width = 0 if draft is None else draft.tokens.shape[1]
         end = start if draft is None else start + draft.count
@@ -168,11 +186,27 @@ class Decoder:
         keep = reach - int(wanted.min())
         logits = self._pass(k, begin, reach, keep)
         self.valid[k] = end
-        rows = law(self._own_outputs(k, logits), self.settings[k])
-        if len(self.requests) == 1:
-            return rows
-        index = (wanted - (reach - keep))[:, None] + torch.arange(width + 1, device=self.home)
-        return rows.at(index.clamp(max=keep - 1))
+        logits = self._own_outputs(k, logits)
+        if self.processors.active:  # column t follows the first ``begin + reach - keep + 1 + t`` tokens
+            last = torch.where(room > 0, end, -1)  # a row that sits out has no position to be processed at
+            first = begin + reach - keep + 1
+            logits = self.processors.apply(logits, self.text, first, start, last, self.to_target[k], k == self.top)
+        rows = law(logits, self.settings[k])
+        if len(self.requests) > 1:
+            index = (wanted - (reach - keep))[:, None] + torch.arange(width + 1, device=self.home)
+            rows = rows.at(index.clamp(max=keep - 1))
+        assert rows.finite is not None
+        if not rows.finite.all():
+            self._refuse_infinite(k, start, rows.finite, torch.where(room > 0, end - start, -1))
+        return rows
+
+    def _refuse_infinite(self, k: int, start: Tensor, finite: Tensor, last: Tensor) -> None:
+        """Raise FloatingPointError if one of the laws 0 .. last [B] that a row uses came from a NaN or infinity."""
+        bad = ~finite & (torch.arange(finite.shape[1], device=self.home) <= last[:, None])
+        if bad.any():
+            row, at = bad.nonzero()[0].tolist()
+            place = f"requests[{row}] after {int(start[row]) + at} tokens"
+            raise FloatingPointError(f"{self.chain.names[k]}: its logits are not finite for {place}")
 
     def _pass(self, k: int, begin: Tensor, width: int, keep: int) -> Tensor:
         """One model pass over ``text`` from ``begin`` [B] on; logits [B, keep, V], none for keep 0."""
@@ -180,7 +214,9 @@ class Decoder:
         if model.owner is not self:
             raise RuntimeError(f"{self.chain.names[k]}: its cache was taken over by another generation meanwhile")
         tokens = self.text.gather(1, span(begin, width))
-        if model.embeddings < self.chain.vocab_size:  # ids a draft cannot embed only cost it acceptance
+        if (
+            model.embeddings < self.chain.scorer(self.top).embeddings
+        ):  # ids a draft cannot embed only cost it acceptance
             tokens = tokens.masked_fill(tokens >= model.embeddings, 0)
         if model.device != self.home:
             tokens, begin = tokens.to(model.device), begin.to(model.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,7 +87,16 @@ class _Batch:
                 length = length + emitted.count
                 tokens, counts = emitted.tokens.tolist(), emitted.count.tolist()
             now = self.clock.elapsed()
-            yield [row.extend(t[:n], now) if n else [] for row, t, n in zip(self.rows, tokens, counts, strict=True)]
+            added = [row.extend(t[:n], now) if n else [] for row, t, n in zip(self.rows, tokens, counts, strict=True)]
+            self._refuse_barren()
+            yield added
+
+    def _refuse_barren(self) -> None:
+        """Raise ValueError where the output holds a token that its request's processors leave no choice of."""
+        for i, position in self.decoder.barren:
+            row = self.rows[i]
+            if position < len(row.request.ids) + len(row.ids):  # not behind the end of the output
+                raise ValueError(f"requests[{i}]: its processors forbid every token at position {position}")
 
     def results(self) -> list[Generation]:
         """Generations of all rows; the clock stops here."""
@@ -106,7 +115,7 @@ class _Batch:
 
 
 def generate(
-    chain: Chain, requests: Sequence[Request], schedule: str = "serial", clock: PassClock | None = None
+    chain: Chain, requests: Iterable[Request], schedule: str = "serial", clock: PassClock | None = None
 ) -> list[Generation]:
     """Continue every request; results in the order of ``requests``.
 
@@ -114,8 +123,11 @@ def generate(
     gives the same tokens for any batch size and order (float32, up to rounding ties).
 
     Raises:
-        ValueError: a request the chain cannot carry to its end, before anything is computed.
+        ValueError: a request the chain cannot carry to its end, before anything is computed; later only
+            where a request's processors forbid every token.
+        FloatingPointError: a level whose logits are not finite, named.
     """
+    requests = list(requests)
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
     if not requests:
@@ -126,12 +138,13 @@ def generate(
     return batch.results()
 
 
-def stream(chain: Chain, requests: Sequence[Request]) -> Iterator[tuple[int, list[int], str]]:
+def stream(chain: Chain, requests: Iterable[Request]) -> Iterator[tuple[int, list[int], str]]:
     """Yield (index of the request, new token ids, new text) as target rounds end.
 
     Text is held back while its last characters are an incomplete UTF-8 sequence; without a
     tokenizer it is empty.
     """
+    requests = list(requests)
     if not requests:
         return
     batch = _Batch(chain, requests, None)

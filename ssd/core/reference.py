@@ -16,6 +16,7 @@ from ssd.core import randomness as rng
 from ssd.core.chain import Edge
 
 Row = list[float]  # probabilities over the target's vocabulary
+Test = Callable[[float, int], bool]  # (probability, index of the draft token) -> passed
 
 
 @dataclass(frozen=True)
@@ -98,13 +99,35 @@ class Twin:
         key = rng.round_key_int(key, len(text))
         tokens, drafts = self.propose(k - 1, text, room - 1, key) if k > 0 and room > 1 else ([], [])
         laws = [self.law(k, text + tokens[:i]) for i in range(len(tokens) + 1)]
+        by_block = k > 0 and self.edges[k - 1].verification == "block"
+        verify = self.verify_by_block if by_block else self.verify_by_token
+        kept, weights = verify(tokens, drafts, laws, lambda p, i: self.chooser.accept(p, key, k, len(text) + i))
+        added = self.chooser.draw(weights, key, k, len(text) + kept)
+        return [*tokens[:kept], added], laws[: kept + 1], kept == len(tokens)
+
+    @staticmethod
+    def verify_by_token(tokens: list[int], drafts: list[Row], laws: list[Row], accept: Test) -> tuple[int, Row]:
+        """How many tokens are kept, and the weights of the token added."""
         for i, (token, draft) in enumerate(zip(tokens, drafts, strict=True)):
-            position = len(text) + i
-            if not self.chooser.accept(laws[i][token] / draft[token], key, k, position):
-                residual = [max(0.0, p - q) for p, q in zip(laws[i], draft, strict=True)]
-                weights = residual if sum(residual) > 0 else laws[i]
-                return [*tokens[:i], self.chooser.draw(weights, key, k, position)], laws[: i + 1], False
-        return [*tokens, self.chooser.draw(laws[-1], key, k, len(text) + len(tokens))], laws, True
+            if not accept(laws[i][token] / draft[token], i):
+                return i, residual(1.0, laws[i], draft)
+        return len(tokens), laws[-1]
+
+    @staticmethod
+    def verify_by_block(tokens: list[int], drafts: list[Row], laws: list[Row], accept: Test) -> tuple[int, Row]:
+        """The same by block: the longest prefix whose own test passes."""
+        weight = [1.0]
+        for i, token in enumerate(tokens):
+            weight.append(min(1.0, weight[-1] * laws[i][token] / drafts[i][token]))
+        for kept in range(len(tokens), 0, -1):
+            probability = weight[kept]
+            if kept < len(tokens):
+                left = sum(max(0.0, weight[kept] * p - q) for p, q in zip(laws[kept], drafts[kept], strict=True))
+                total = left + 1 - weight[kept]
+                probability = left / total if total > 0 else 1.0
+            if accept(probability, kept - 1):
+                return kept, laws[-1] if kept == len(tokens) else residual(weight[kept], laws[kept], drafts[kept])
+        return 0, residual(1.0, laws[0], drafts[0]) if tokens else laws[0]
 
     @staticmethod
     def done(edge: Edge, count: int, rounds: int, last_max: float, last_full: bool) -> bool:
@@ -126,6 +149,12 @@ class Twin:
         rows = self.levels[k].law
         assert rows is not None, "a look-up is never asked to score"
         return rows(text)
+
+
+def residual(weight: float, target: Row, draft: Row) -> Row:
+    """max(0, weight x target - draft), or the target's law where rounding leaves nothing."""
+    left = [max(0.0, weight * p - q) for p, q in zip(target, draft, strict=True)]
+    return left if sum(left) > 0 else target
 
 
 def point(token: int, size: int) -> Row:

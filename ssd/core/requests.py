@@ -6,25 +6,46 @@ of a block, V entries of a level's output vocabulary, S key/value slots.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from ssd.core.request_checks import check_penalties, check_sampling, stop_strings, token_ids, whole_number
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """A row's sampling settings, applied in the order temperature, top-k, top-p, min-p.
+    """A row's sampling settings, applied in the order of ``ssd.core.processors``, temperature, top-k, top-p, min-p.
 
     ``temperature`` 0 is argmax (lowest id on ties). ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0
     switch a filter off.
+
+    Attributes:
+        repetition_penalty: logits of tokens in prompt or output are divided by it, multiplied where
+            negative (arXiv 1909.05858); 1 is off.
+        frequency_penalty: is subtracted from a token's logit once for each time it occurs in the output.
+        presence_penalty: is subtracted from the logit of every token that occurs in the output.
+        min_new_tokens: end-of-text ids are forbidden until the output has this many tokens.
+        bad_words_ids: token sequences that must not be completed, in prompt and output together.
+        logit_bias: (token id, value added to its logit) pairs.
     """
 
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_new_tokens: int = 0
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         check_sampling("sampling", self)
+        words, biases = check_penalties(self)
+        object.__setattr__(self, "bad_words_ids", words)
+        object.__setattr__(self, "logit_bias", biases)
 
     def overridden_by(self, override: Override) -> Sampling:
         """These settings with every field that ``override`` sets; a greedy row stays greedy."""
@@ -47,19 +68,6 @@ class Override:
         check_sampling("level sampling", self)
 
 
-def check_sampling(owner: str, settings: Sampling | Override) -> None:
-    """Raise ValueError naming owner, field and value for the first setting out of range."""
-    bounds = {"temperature": (0.0, math.inf), "top_k": (0, 2**31), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
-    for name, (low, high) in bounds.items():
-        value = getattr(settings, name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else (int, float)):
-            raise ValueError(f"{owner}.{name}: expected a number, got {value!r}")
-        if not low <= value <= high or not math.isfinite(value) or (name == "top_p" and value == 0):
-            raise ValueError(f"{owner}.{name}: {value!r} is outside [{low}, {high}]")
-
-
 @dataclass(frozen=True)
 class Request:
     """One sequence to continue.
@@ -72,6 +80,8 @@ class Request:
         eos_ids: any of these ends the row (the end token is kept in the output).
         stop: strings; the row ends with the token that completes the first of them.
         ignore_eos: go on to ``max_new_tokens`` whatever is drawn (fixed-length timing).
+        processors: transformers' ``LogitsProcessor`` objects or functions of (ids [1, n], scores [1, V])
+            without memory of earlier calls, applied after those of ``sampling``.
     """
 
     ids: tuple[int, ...]
@@ -83,20 +93,24 @@ class Request:
     eos_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    processors: tuple[Callable[[Any, Any], Any], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("ids", "eos_ids", "stop"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                raise ValueError(f"request.{name}: expected a sequence, got the string {value!r}")
-            object.__setattr__(self, name, tuple(value))
+        def keep(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        if not isinstance(self.sampling, Sampling):
+            raise ValueError(f"request.sampling: expected Sampling, got {self.sampling!r}")
+        keep("ids", token_ids("request.ids", self.ids))
+        keep("eos_ids", token_ids("request.eos_ids", self.eos_ids))
+        keep("stop", stop_strings("request.stop", self.stop))
+        keep("processors", tuple(self.processors))
         if not self.ids:
             raise ValueError("request.ids: the prompt is empty; at least one token is needed")
-        if any(not s for s in self.stop):
-            raise ValueError("request.stop: an empty stop string would end every row at once")
         for name in ("seed", "sample", "max_new_tokens"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 0:
-                raise ValueError(f"request.{name}: expected an integer >= 0, got {getattr(self, name)!r}")
+            keep(name, whole_number(f"request.{name}", getattr(self, name)))
+        if self.request is not None:
+            keep("request", whole_number("request.request", self.request))
 
 
 @dataclass(frozen=True)
@@ -108,19 +122,21 @@ class Round:
         block_start: position at which the verifying level's current block began.
         start: position of the first token of this round.
         drafted: draft tokens handed to the verifier.
-        tested: draft tokens the acceptance test was applied to (accepted, or the first rejected).
+        tested: draft tokens the acceptance test was applied to (accepted, or the first rejected);
+            ``None`` under block verification of a row that samples, where no single token is tested.
         accepted: draft tokens kept.
         emitted: accepted plus the recovered, bonus or plain token (absent when ``end`` is stopped).
         end: ``recovered`` | ``bonus`` | ``plain`` (nothing was drafted) | ``stopped`` (an
             end-of-text id or stop string fell on an accepted token, so the rest was cut off).
-        overlap: sum over the vocabulary of min(target, draft) at each tested position.
+        overlap: sum over the vocabulary of min(target, draft) at each tested position; at each
+            drafted one where ``tested`` is ``None``.
     """
 
     edge: int
     block_start: int
     start: int
     drafted: int
-    tested: int
+    tested: int | None
     accepted: int
     emitted: int
     end: str

@@ -18,6 +18,7 @@ class _Entry(NamedTuple):
     start: Tensor
     drafted: Tensor | None
     emitted: Emitted
+    untested: Tensor | None
 
 
 class RoundLog:
@@ -26,10 +27,22 @@ class RoundLog:
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
 
-    def add(self, edge: int, block_start: Tensor, start: Tensor, draft: Draft | None, emitted: Emitted) -> None:
-        """Note one round of all rows. Laws are not kept."""
+    def add(
+        self,
+        edge: int,
+        block_start: Tensor,
+        start: Tensor,
+        draft: Draft | None,
+        emitted: Emitted,
+        untested: Tensor | None = None,
+    ) -> None:
+        """Note one round of all rows. Laws are not kept.
+
+        ``untested`` [B] marks the rows whose draft was verified as a whole; ``None``: no row's was.
+        """
         kept = replace(emitted, law=None)  # type: ignore[arg-type]
-        self._entries.append(_Entry(edge, block_start, start, None if draft is None else draft.count, kept))
+        count = None if draft is None else draft.count
+        self._entries.append(_Entry(edge, block_start, start, count, kept, untested))
 
     def rounds(self, batch: int) -> list[list[Round]]:
         """Per row, its rounds in order of execution; rounds a row sat out are not its own."""
@@ -39,13 +52,15 @@ class RoundLog:
             drafted = [0] * batch if e.drafted is None else e.drafted.tolist()
             starts, blocks = e.start.tolist(), e.block_start.tolist()
             overlap = None if e.emitted.overlap is None else e.emitted.overlap.tolist()
+            whole = [False] * batch if e.untested is None else e.untested.tolist()
             for i in range(batch):
                 if counts[i] == 0:
                     continue
                 full = accepted[i] == drafted[i]
                 end = "plain" if drafted[i] == 0 else "bonus" if full else "recovered"
-                tested = accepted[i] + (not full)
-                sums = () if overlap is None else tuple(overlap[i][:tested])
+                tested = None if whole[i] else accepted[i] + (not full)
+                known = drafted[i] if tested is None else tested
+                sums = () if overlap is None else tuple(overlap[i][:known])
                 out[i].append(
                     Round(e.edge, blocks[i], starts[i], drafted[i], tested, accepted[i], counts[i], end, sums)
                 )
@@ -62,10 +77,14 @@ def cut(rounds: Sequence[Round], top_edge: int, stop: int) -> tuple[Round, ...]:
     r = out[last]
     kept = stop - r.start
     if kept < r.emitted:
-        accepted = min(r.accepted, kept)
-        tested = min(r.tested, kept)
+        tested = None if r.tested is None else min(r.tested, kept)
         out[last] = replace(
-            r, tested=tested, accepted=accepted, emitted=kept, end="stopped", overlap=r.overlap[:tested]
+            r,
+            tested=tested,
+            accepted=min(r.accepted, kept),
+            emitted=kept,
+            end="stopped",
+            overlap=r.overlap[: kept if tested is None else tested],
         )
     return tuple(out)
 

@@ -23,11 +23,13 @@ class Law:
         probs: [B, T, V] float32 or float64, rows sum to 1; ``None`` when every row is a point mass.
         top: [B, T] the argmax, when ``probs`` is ``None``.
         confidence: [B, T] maximum of the untempered, unfiltered softmax, when asked for.
+        finite: [B, T] False where the logits had a NaN or an infinite maximum; ``None``: not known.
     """
 
     probs: Tensor | None
     top: Tensor | None
     confidence: Tensor | None = None
+    finite: Tensor | None = None
 
     @property
     def argmax(self) -> Tensor:
@@ -39,7 +41,7 @@ class Law:
         """The rows index [B, N] picks in each row of the batch."""
         b = torch.arange(index.shape[0], device=index.device)[:, None]
         pick = lambda x: None if x is None else x[b, index]  # noqa: E731
-        return Law(pick(self.probs), pick(self.top), pick(self.confidence))
+        return Law(pick(self.probs), pick(self.top), pick(self.confidence), pick(self.finite))
 
 
 class LevelSampling:
@@ -73,16 +75,20 @@ def law(logits: Tensor, settings: LevelSampling) -> Law:
         wide = _wide(logits)
         sure = (wide.amax(-1) - wide.logsumexp(-1)).exp()
     if settings.all_greedy:
-        return Law(None, argmax(logits), sure)
+        top = argmax(logits)  # a NaN counts as the largest
+        return Law(None, top, sure, logits.gather(-1, top[..., None]).squeeze(-1).isfinite())
     scores = _wide(logits)
     if settings.tempered:
-        scores = scores / settings.temperature.to(scores.dtype)
+        # Taking the maximum off first keeps the quotient from overflowing at temperatures near 0.
+        heat = settings.temperature.to(scores.dtype).clamp(min=torch.finfo(scores.dtype).tiny)
+        scores = (scores - scores.amax(-1, keepdim=True)) / heat
     scores = _filtered(scores, settings)
     probs = scores.softmax(-1)
+    finite = probs[..., 0].isfinite()  # one bad logit makes every probability of its row a NaN
     if settings.any_greedy:
         one_hot = torch.zeros_like(probs).scatter_(-1, argmax(logits)[..., None], 1.0)
         probs = torch.where(settings.greedy, one_hot, probs)
-    return Law(probs, None, sure)
+    return Law(probs, None, sure, finite)
 
 
 def argmax(logits: Tensor) -> Tensor:

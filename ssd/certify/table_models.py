@@ -13,11 +13,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from ssd.certify.twins import CPU, UNLIMITED, function_level
 from ssd.core.reference import TwinLevel
-from ssd.core.requests import Sampling
-from ssd.core.sampling import LevelSampling, law
+from ssd.core.requests import Request, Sampling
 
-CPU = torch.device("cpu")
 PLAIN = Sampling()
 Logits = Callable[[tuple[int, ...]], tuple[float, ...]]
 
@@ -49,33 +48,11 @@ def table_level(
     sampling: Sampling = PLAIN,
     ids: Sequence[int] | None = None,
     vocab: int | None = None,
-    limit: int = 10**9,
+    limit: int = UNLIMITED,
+    request: Request | None = None,
 ) -> TwinLevel:
-    """A twin's level over a table.
-
-    Args:
-        logits: the table, over the level's own outputs.
-        sampling: settings in force on this level.
-        ids: target id of each output; ``None`` when they are the same.
-        vocab: size of the target's rows, needed with ``ids``.
-        limit: positions the level may be fed.
-    """
-    settings = LevelSampling([sampling], CPU, confidence=True)
-
-    @cache
-    def rows(prefix: tuple[int, ...]) -> tuple[list[float], float]:
-        found = law(torch.tensor([[logits(prefix)]], dtype=torch.float64), settings)
-        size = len(logits(prefix))
-        own = torch.eye(size, dtype=torch.float64)[int(found.top)] if found.probs is None else found.probs[0, 0]
-        assert found.confidence is not None
-        if ids is None:
-            return own.tolist(), float(found.confidence)
-        full = [0.0] * (vocab or 0)
-        for target, p in zip(ids, own.tolist(), strict=True):
-            full[target] = p
-        return full, float(found.confidence)
-
-    return TwinLevel(lambda p: rows(tuple(p))[0], lambda p: rows(tuple(p))[1], limit)
+    """A twin's level over a table; arguments as in ``function_level``."""
+    return function_level(logits, sampling, ids, vocab, limit, request)
 
 
 class TableScorer:
@@ -109,9 +86,3 @@ class TableScorer:
         if any(-1 in prefix for row in prefixes for prefix in row):
             raise LookupError("a query sees a slot nobody wrote")
         return torch.tensor([[self.logits(p) for p in row] for row in prefixes], dtype=torch.float64)
-
-    def twin(self, sampling: Sampling, ids: Tensor | None, vocab: int) -> TwinLevel:
-        """This level for the twin; outputs the target lacks are cut off."""
-        known = list(range(min(self.vocab_size, vocab))) if ids is None else ids.tolist()
-        limit = 10**9 if self.max_positions is None else self.max_positions
-        return table_level(lambda prefix: self.logits(prefix)[: len(known)], sampling, known, vocab, limit)
