@@ -20,6 +20,7 @@ from ssd.bench.fates import FATES, fates
 from ssd.bench.intervals import fate_difference
 from ssd.bench.length_bins import BINS, bin_name, bin_of, bins_of
 from ssd.bench.statistics import Estimate, paired_bootstrap, ratio_of_totals
+from ssd.bench.turns import conversation_of
 
 # Outputs that all fall into one or two of the published bins get finer ones.
 SHORT_BINS = (0, 16, 32, 64, 128, 256, 512, 1024)
@@ -104,11 +105,12 @@ def by_draft_position(setting: Setting) -> list[dict[str, Any]]:
     rows = []
     for method, edge in _edges(setting):
         tokens = tested(method.records, edge)
-        drafts = [entry["drafted"] for _, entry in rounds_of(method.records, edge) if entry["drafted"]]
+        drafts = [entry for _, entry in rounds_of(method.records, edge) if entry["drafted"]]
         who = _who(method, edge)
-        places = range(1, max(drafts, default=0) + 1)
+        places = range(1, max((entry["drafted"] for entry in drafts), default=0) + 1)
         for row in _grouped(tokens, lambda t: t.draft_position, places, _prompts(method)):
-            row |= {"drafts": len(drafts), "unconditional": ratio(row["accepted"], len(drafts))}
+            accepted = sum(entry["accepted"] >= row["place"] for entry in drafts)
+            row |= {"drafts": len(drafts), "accepted": accepted, "unconditional": ratio(accepted, len(drafts))}
             rows.append(who | _without_alpha(row, edge in method.untested))
     return rows
 
@@ -203,15 +205,16 @@ def _prompts(method: Method) -> list[str]:
 def _grouped(
     tokens: Sequence[Tested], key: Callable[[Tested], Any], order: Iterable[Any], prompts: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Per value of ``key``, in ``order``: counts and α with its interval over ``prompts``."""
+    """Per value of ``key``, in ``order``: counts and α with its interval over the conversations of ``prompts``."""
+    unit = conversation_of(prompts)
     counts: dict[Any, dict[str, list[int]]] = {}
     for token in tokens:
-        own = counts.setdefault(key(token), {}).setdefault(token.prompt, [0, 0])
+        own = counts.setdefault(key(token), {}).setdefault(unit[token.prompt], [0, 0])
         own[0] += token.accepted
         own[1] += 1
-    rows = []
+    rows, units = [], list(dict.fromkeys(unit.values()))
     for place in order:
-        table = np.array([counts.get(place, {}).get(prompt, (0, 0)) for prompt in prompts], dtype=np.float64)
+        table = np.array([counts.get(place, {}).get(own, (0, 0)) for own in units], dtype=np.float64)
         found = paired_bootstrap(ratio_of_totals, table)
         accepted, total = (int(x) for x in table.sum(axis=0)) if len(table) else (0, 0)
         rows.append(

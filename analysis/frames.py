@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from ssd.bench.acceptance import positions
 from ssd.bench.metrics import batches
 from ssd.bench.records import Run, group_by
 
@@ -71,7 +72,7 @@ def round_frame(records: Iterable[Record]) -> pd.DataFrame:
 
     Columns: who, ``temperature``, ``prompt_tokens``, ``output_tokens``, ``round`` (its number in the record),
     the fields of a round, ``output_position`` (of its first token, 0 for the first new one) and ``overlap``
-    (sum over its tested tokens; NaN where the method does not tell).
+    (sum over its tested tokens, under block verification its drafted ones; NaN where the method does not tell).
     """
     rows = [
         {
@@ -159,8 +160,8 @@ def _setting(record: Record, name: str) -> float:
 
 
 def _overlap(entry: Mapping[str, Any]) -> float:
-    """Sum of a round's overlaps; NaN where its tested tokens come without."""
-    return math.fsum(entry["overlap"]) if len(entry["overlap"]) == entry["tested"] else math.nan
+    """Sum of a round's overlaps; NaN where its draft tokens come without."""
+    return math.fsum(entry["overlap"]) if len(entry["overlap"]) == positions(entry) else math.nan
 
 
 def _number(value: float | None) -> float:

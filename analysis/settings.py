@@ -143,8 +143,7 @@ def _method(run: Run, name: str, records: list[Record], baseline: str) -> Method
         family = "other"
     else:
         family = "chain" if len(levels) > 2 else "draft"
-    chosen = own.get("edges") or (_mapping(config.get("chain")).get("edges") if kind == "chain" else None) or []
-    untested = frozenset(k for k, edge in enumerate(chosen) if _mapping(edge).get("verification") == "block")
+    untested = frozenset(e["edge"] for r in records for e in r["rounds"] if e["tested"] is None)
     return Method(name, family, levels, untested, records)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from safetensors.torch import load_file
 
+from analysis.quality_rows import bleu_tokenizer
 from analysis.rows import method_summary
 from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, method_rows, print_table
 from experiments.bench_config import prompts_of, read_config
@@ -68,7 +69,8 @@ def main(arguments: list[str]) -> int:
     rows = profile + ratio_rows(greedy, choice) + acceptance_rows("T0", greedy) + acceptance_rows("T1", sampled)
     rows += overlap_rows(config["chain"])
     print_table([r.as_dict() for r in rows], SUMMARY_COLUMNS)
-    rows += method_summary("T0", greedy.records, BASELINE) + method_summary("T1", sampled.records, BASELINE)
+    for name, done in (("T0", greedy), ("T1", sampled)):
+        rows += method_summary(name, done.records, BASELINE, tokenize=bleu_tokenizer(done))
     write_summary(RESULTS / "summary.json", [publish(r) for r in (tuned, greedy, sampled)], rows)
     print("wrote results/bench/summary.json")
     return 0
@@ -278,10 +280,10 @@ def overlap_rows(chain_name: str) -> list[Row]:
     return rows
 
 
-def publish(run: Run) -> Path:
+def publish(run: Run, results: Path = RESULTS) -> Path:
     """Copy a run's small files beside the summary, where they are committed; the copy's run.json."""
     assert run.path is not None
-    target = RESULTS / run.path.name
+    target = results / run.path.name
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(run.path / "run.json", target / "run.json")
     with gzip.GzipFile(target / "records.jsonl.gz", "wb", mtime=0) as out:

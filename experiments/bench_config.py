@@ -13,33 +13,36 @@ from ssd.bench.dataset_spec import DatasetSpec
 from ssd.bench.dataset_splits import check_use
 from ssd.bench.experiment import override
 from ssd.bench.spec import PromptSpec, parse
+from ssd.bench.yaml_text import read_yaml
 
 # What each stage does with its prompts; settings chosen on prompts are never measured on the same.
 PURPOSES = {"tune": "calibrate", "measure": "evaluate", "sampled": "evaluate"}
 STAGE_KEYS = ("max_new_tokens", *(field.name for field in fields(PromptSpec)))
 
 
-def read_config(path: Path, arguments: Sequence[str]) -> dict[str, Any]:
+def read_config(path: Path, arguments: Sequence[str], purposes: Mapping[str, str] = PURPOSES) -> dict[str, Any]:
     """The configuration in ``path`` with the values that ``arguments`` set, each ``key=value``.
+
+    ``purposes`` names the stages and what each does with its prompts.
 
     Raises:
         ValueError: naming the argument, key or set of prompts that is wrong; among others if a stage would
             use prompts that are not for it.
     """
-    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"))
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if not equals:
             raise ValueError(f"{argument!r}: expected key=value, such as tune.limit=6")
         try:
-            value = yaml.safe_load(text)
+            value = read_yaml(text)
         except yaml.YAMLError as error:
             raise ValueError(f"{argument!r}: not valid YAML ({' '.join(str(error).split())})") from error
-        override(config, key, value, dict.fromkeys(PURPOSES, STAGE_KEYS))
+        override(config, key, value, dict.fromkeys(purposes, STAGE_KEYS))
     for name in ("chain", "target_dtype"):
         if not isinstance(config[name], str):
             raise ValueError(f"{name}: expected str, got {config[name]!r}")
-    for stage, purpose in PURPOSES.items():
+    for stage, purpose in purposes.items():
         prompts, _ = prompts_of(config, stage)
         try:
             check_use(DatasetSpec(**asdict(prompts)), purpose)

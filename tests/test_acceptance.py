@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from ssd.bench.acceptance import (
-    acceptance_at,
     acceptance_by_output_length,
     acceptance_by_output_position,
     acceptance_by_prompt_length,
@@ -17,6 +16,7 @@ from ssd.bench.acceptance import (
     edge_counts,
     edges,
 )
+from ssd.bench.draft_positions import acceptance_at
 from ssd.bench.fates import acceptance_by_fate, fates
 from ssd.bench.metrics import tokens_per_second
 from ssd.core.requests import Round

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from analysis import acceptance_rows as rows
 from analysis.headline import lead, tiles, title, verdict
 from analysis.settings import level_names, settings
 from analysis.speed_rows import edge_rows, speed_rows, time_rows
-from ssd.bench.acceptance import acceptance_at, acceptance_by_output_length, acceptance_by_output_position, edge_counts
+from ssd.bench.acceptance import acceptance_by_output_length, acceptance_by_output_position, edge_counts
+from ssd.bench.draft_positions import acceptance_at
 from ssd.bench.intervals import edge_estimates, fate_estimates
 from ssd.bench.length_bins import bin_name
 from ssd.bench.metrics import tokens_per_second
@@ -116,7 +119,8 @@ def test_speed_rows_and_edge_rows(setting):
 def test_no_alpha_under_block_verification():
     """Then no single token is tested."""
     told = {"chain": {"levels": [1, 2], "edges": [{"gamma": 4, "verification": "block"}]}, "methods": {"spec": {}}}
-    records = [record("a", "spec", 9, rounds=scripted(4, [4, 0, 2]), counts=())]
+    whole = tuple(replace(r, tested=None) for r in scripted(4, [4, 0, 2]))
+    records = [record("a", "spec", 9, rounds=whole, counts=())]
     found = settings([run(records, config=told)])[0]
     assert speed_rows(found)[0]["alpha"] == [None]
     assert edge_rows(found)[0]["alpha"] is None

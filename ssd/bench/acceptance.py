@@ -64,30 +64,33 @@ class EdgeCounts:
         stopped: rounds cut inside the accepted tokens by an end-of-text id or a stop string; they
             count with the tokens they kept.
         drafted: draft tokens handed to the verifier.
-        tested: see ``Tally``.
+        tested: see ``Tally``; None where a round verified its draft as a whole.
         accepted: draft tokens kept.
         emitted: accepted plus recovered, bonus and plain tokens.
         overlap: see ``Tally``.
+        positions: draft tokens that ``overlap`` sums over: the tested ones, under block verification
+            the drafted ones.
     """
 
     rounds: int
     plain: int
     stopped: int
     drafted: int
-    tested: int
+    tested: int | None
     accepted: int
     emitted: int
     overlap: float | None
+    positions: int
 
     @property
     def alpha(self) -> float | None:
         """Accepted / tested (token verification only)."""
-        return ratio(self.accepted, self.tested)
+        return None if self.tested is None else ratio(self.accepted, self.tested)
 
     @property
     def alpha_overlap(self) -> float | None:
-        """Mean overlap over the tested positions."""
-        return None if self.overlap is None else ratio(self.overlap, self.tested)
+        """Mean overlap over ``positions``."""
+        return None if self.overlap is None else ratio(self.overlap, self.positions)
 
     @property
     def draft_acceptance_rate(self) -> float | None:
@@ -128,17 +131,29 @@ def edge_counts(records: Iterable[Record], edge: int) -> EdgeCounts:
     def total(name: str) -> int:
         return sum(entry[name] for entry in chosen)
 
-    told = all(len(entry["overlap"]) == entry["tested"] for entry in chosen)
+    untested = any(entry["tested"] is None for entry in chosen)
+    told = all(len(entry["overlap"]) == positions(entry) for entry in chosen)
     return EdgeCounts(
         rounds=len(chosen),
         plain=sum(entry["end"] == "plain" for entry in chosen),
         stopped=sum(entry["end"] == "stopped" for entry in chosen),
         drafted=total("drafted"),
-        tested=total("tested"),
+        tested=None if untested else total("tested"),
         accepted=total("accepted"),
         emitted=total("emitted"),
+        positions=sum(positions(entry) for entry in chosen),
         overlap=math.fsum(x for entry in chosen for x in entry["overlap"]) if told else None,
     )
+
+
+def positions(entry: Mapping[str, Any]) -> int:
+    """Draft tokens of a round that have an overlap: tested ones, or under block verification drafted ones.
+
+    A round that was stopped counts the drafted tokens it kept.
+    """
+    if entry["tested"] is not None:
+        return int(entry["tested"])
+    return int(entry["emitted"] if entry["end"] == "stopped" else entry["drafted"])
 
 
 def block_efficiency(records: Sequence[Record]) -> float | None:
@@ -151,51 +166,6 @@ def block_efficiency(records: Sequence[Record]) -> float | None:
     if len(last) > 1:
         raise ValueError(f"block efficiency: records of chains with last edges {sorted(last)} are mixed")
     return edge_counts(records, last.pop()).tau if last else None
-
-
-@dataclass(frozen=True)
-class PositionAcceptance:
-    """Acceptance of the draft token at one place of its block, the first being 1.
-
-    Attributes:
-        position: place in the block.
-        rounds: rounds with a draft of any length.
-        drafted: rounds whose draft reached this place.
-        tested: rounds in which this token was tested, all earlier ones having passed.
-        accepted: rounds in which it passed.
-    """
-
-    position: int
-    rounds: int
-    drafted: int
-    tested: int
-    accepted: int
-
-    @property
-    def unconditional(self) -> float | None:
-        """Accepted here / rounds with a draft."""
-        return ratio(self.accepted, self.rounds)
-
-    @property
-    def conditional(self) -> float | None:
-        """Accepted here / tested here, that is given that all earlier ones passed."""
-        return ratio(self.accepted, self.tested)
-
-
-def acceptance_at(records: Iterable[Record], edge: int) -> list[PositionAcceptance]:
-    """One entry per place in the block, up to the longest draft seen."""
-    chosen = [entry for _, entry in rounds_of(records, edge) if entry["drafted"] > 0]
-    longest = max((entry["drafted"] for entry in chosen), default=0)
-    return [
-        PositionAcceptance(
-            position=j + 1,
-            rounds=len(chosen),
-            drafted=sum(entry["drafted"] > j for entry in chosen),
-            tested=sum(entry["tested"] > j for entry in chosen),
-            accepted=sum(entry["accepted"] > j for entry in chosen),
-        )
-        for j in range(longest)
-    ]
 
 
 def acceptance_by_output_position(
@@ -225,9 +195,10 @@ def acceptance_by_prompt_length(records: Iterable[Record], edge: int, bins: Sequ
 
 
 def tested_tokens(entry: Mapping[str, Any]) -> Iterator[tuple[bool, float | None]]:
-    """(accepted, overlap) of each tested token of a round, in order."""
-    overlaps = entry["overlap"] or [None] * entry["tested"]
-    for i in range(entry["tested"]):
+    """(accepted, overlap) of each tested token of a round, in order; none under block verification."""
+    tested = entry["tested"] or 0
+    overlaps = entry["overlap"] or [None] * tested
+    for i in range(tested):
         yield i < entry["accepted"], overlaps[i]
 
 

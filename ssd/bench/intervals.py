@@ -1,4 +1,4 @@
-"""Intervals of acceptance numbers: prompts are resampled, their counts added up, then divided."""
+"""Intervals of acceptance numbers: conversations are resampled, their counts added up, then divided."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from ssd.bench.acceptance import EdgeCounts, Record, edge_counts
 from ssd.bench.fates import FATES, acceptance_by_fate
-from ssd.bench.records import group_by
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap, ratio_of_totals
+from ssd.bench.turns import conversation_of
 
-METRICS: dict[str, tuple[Callable[[EdgeCounts], float | None], Callable[[EdgeCounts], float]]] = {
+METRICS: dict[str, tuple[Callable[[EdgeCounts], float | None], Callable[[EdgeCounts], float | None]]] = {
     "alpha": (lambda c: c.accepted, lambda c: c.tested),
-    "alpha_overlap": (lambda c: c.overlap, lambda c: c.tested),
+    "alpha_overlap": (lambda c: c.overlap, lambda c: c.positions),
     "draft_acceptance_rate": (lambda c: c.accepted, lambda c: c.drafted),
     "tau": (lambda c: c.emitted, lambda c: c.rounds),
 }
@@ -32,7 +32,7 @@ def edge_estimates(records: Sequence[Record], edge: int, **bootstrap: Any) -> di
         Values equal those of ``edge_counts``; None where that is None, so an overlap that one prompt
         lacks voids ``alpha_overlap``.
     """
-    counts = [edge_counts(own, edge) for own in group_by(records, "prompt_id").values()]
+    counts = [edge_counts(own, edge) for own in _conversations(records)]
     edge_counts(records, edge)  # refuses mixed methods
     return {
         name: _estimate([(top(c), bottom(c)) for c in counts], ratio_of_totals, **bootstrap)
@@ -65,8 +65,17 @@ def _fate_rows(records: Sequence[Record], edge: int) -> list[dict[str, tuple[int
     edge_counts(records, edge)  # refuses mixed methods
     return [
         {fate: (tally.accepted, tally.tested) for fate, tally in acceptance_by_fate(own, edge).items()}
-        for own in group_by(records, "prompt_id").values()
+        for own in _conversations(records)
     ]
+
+
+def _conversations(records: Sequence[Record]) -> list[list[Record]]:
+    """Records of each conversation; a single turn is one of its own."""
+    unit = conversation_of(record["prompt_id"] for record in records)
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(unit[record["prompt_id"]], []).append(record)
+    return list(found.values())
 
 
 def _estimate(

@@ -98,14 +98,7 @@ def check_record(record: Mapping[str, Any]) -> None:
     if absent or surplus:
         raise ValueError(f"{owner}: missing fields {absent}, unknown fields {surplus}")
     for i, entry in enumerate(record["rounds"]):
-        drafted, tested, accepted = entry["drafted"], entry["tested"], entry["accepted"]
-        extra = 0 if entry["end"] == "stopped" else 1
-        if (
-            entry["end"] not in ENDS
-            or not 0 <= accepted <= tested <= min(drafted, accepted + 1)
-            or entry["emitted"] != accepted + extra
-            or len(entry["overlap"]) not in (0, tested)
-        ):
+        if not fits_together(entry):
             raise ValueError(f"{owner}: rounds[{i}] has counts that do not fit together: {dict(entry)}")
     last = max((entry["edge"] for entry in record["rounds"]), default=None)
     emitted = sum(entry["emitted"] for entry in record["rounds"] if entry["edge"] == last)
@@ -114,6 +107,20 @@ def check_record(record: Mapping[str, Any]) -> None:
         raise ValueError(f"{owner}: rounds of edge {last} emitted {emitted} tokens, output_ids has {tokens}")
     if not 0 <= record["first_pass_tokens"] <= tokens:
         raise ValueError(f"{owner}: first_pass_tokens {record['first_pass_tokens']} of {tokens} tokens")
+
+
+def fits_together(entry: Mapping[str, Any]) -> bool:
+    """Whether a round's counts can be true at once; ``tested`` is null under block verification."""
+    drafted, tested, accepted = entry["drafted"], entry["tested"], entry["accepted"]
+    stopped = entry["end"] == "stopped"
+    known = tested if tested is not None else entry["emitted"] if stopped else drafted
+    most = accepted + 1 if tested is not None else drafted
+    return (
+        entry["end"] in ENDS
+        and 0 <= accepted <= (drafted if tested is None else tested) <= min(drafted, most)
+        and entry["emitted"] == accepted + (not stopped)
+        and len(entry["overlap"]) in (0, known)
+    )
 
 
 def group_by(records: Iterable[R], *keys: str) -> dict[tuple[Any, ...], list[R]]:

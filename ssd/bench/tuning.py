@@ -25,15 +25,14 @@ def parse_families(data: Mapping[str, Any]) -> dict[str, FamilySpec]:
 
 
 def label(edges: Sequence[EdgeSpec]) -> str:
-    """How a candidate is called: gamma per edge, with the window where it is not ``at_least``."""
-    return ", ".join(
-        f"{e.gamma}"
-        if e.window == "at_least"
-        else f"{e.gamma} {e.window}({e.window_value:g})"
-        if e.window_value is not None
-        else f"{e.gamma} {e.window}"
-        for e in edges
-    )
+    """How a candidate is called: gamma per edge, with the window and rule where they are not the usual ones."""
+    return ", ".join(_edge_label(edge) for edge in edges)
+
+
+def _edge_label(edge: EdgeSpec) -> str:
+    window = "" if edge.window == "at_least" else f" {edge.window}"
+    value = "" if edge.window_value is None else f"({edge.window_value:g})"
+    return f"{edge.gamma}{window}{value}{'' if edge.verification == 'token' else ' by block'}"
 
 
 def candidates(families: Mapping[str, FamilySpec]) -> dict[str, MethodSpec]:
