@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.schema import results_root
 from ssd.bench.json_files import dumps, read_json, write_json
-from ssd.bench.records import RUN_FILE, RunFolder
+from ssd.bench.records import RUN_FILE, RunFolder, reason
 
 ERROR_FILE = "error.txt"
 
@@ -18,18 +18,15 @@ ERROR_FILE = "error.txt"
 def record_failure(folder: Path, run_id: str, config: dict[str, Any], error: BaseException) -> None:
     """The folder's run.json says ``failed`` and why, error.txt holds the traceback; records stay."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    (folder / ERROR_FILE).write_text(
+        "".join(traceback.format_exception(error)), encoding="utf-8", errors="backslashreplace"
+    )
     path = folder / RUN_FILE
     old = read_json(path) if path.exists() else {"status": "running"}
     if old["status"] == "running":  # it failed before the run was opened, or this attempt left no word
         RunFolder(folder, run_id=run_id, config=config, resume=True).fail(error)
     elif old["status"] == "failed":
         write_json(path, old | {"error": reason(error)})
-
-
-def reason(error: BaseException) -> str:
-    """An error as one text, its kind first."""
-    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def clear_failure(folder: Path) -> None:

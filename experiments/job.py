@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig, OmegaConf
 
 from analysis import figures
+from analysis.quality_rows import bleu_tokenizer
 from analysis.rows import method_summary
 from analysis.settings import settings
 from analysis.speed_rows import speed_rows, time_rows
@@ -105,7 +106,7 @@ class Job:
                 raise
             clear_failure(self.folder)
             if status == "complete" or not (self.folder / MIRRORED_FILE).exists():
-                self._mirror(method_summary(self.title, run.records, BASELINE), run)
+                self._mirror(method_summary(self.title, run.records, BASELINE, tokenize=bleu_tokenizer(run)), run)
         asserted = self.config["assert_identity"]
         if status == "skipped":
             say(f"#{self.number} {self.title}: finished before{made_by(run)}, skipped")

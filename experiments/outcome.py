@@ -12,11 +12,11 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.console import say
-from experiments.failures import clear_stray, reason, record_failure, stray_folder
+from experiments.failures import clear_stray, record_failure, stray_folder
 from experiments.job import command, job_number, plan
 from experiments.schema import plain_config
 from ssd.bench.json_files import read_json, write_json
-from ssd.bench.records import RUN_FILE
+from ssd.bench.records import RUN_FILE, reason
 
 OUTCOME_FILE = "outcome.json"
 FINISHED = ("complete", "skipped")

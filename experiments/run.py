@@ -63,9 +63,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def dotted(argument: str) -> str:
-    """An override with ``levels[0]`` in its key written as Hydra takes it, ``levels.0``."""
+    """An override as Hydra takes it: ``levels.0`` for ``levels[0]`` in its key, and a new method as a mapping.
+
+    Hydra adds no key to a mapping of typed entries, so ``+methods.NAME=...`` becomes ``+methods={NAME: ...}``.
+    """
     key, equals, value = argument.partition("=")
-    return re.sub(r"\[(\d+)\]", r".\1", key) + equals + value
+    key = re.sub(r"\[(\d+)\]", r".\1", key)
+    if not equals or not (added := re.fullmatch(r"(\+{1,2})methods\.(.+)", key)):
+        return key + equals + value
+    for name in reversed(added[2].split(".")):
+        value = f"{{{name}: {value}}}"
+    return f"{added[1]}methods={value}"
 
 
 def _terminate(number: int, frame: object) -> None:

@@ -86,6 +86,12 @@ class SamplingConfig:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    min_new_tokens: int = 0
+    bad_words_ids: list[list[int]] = field(default_factory=list)
+    logit_bias: list[list[Any]] = field(default_factory=list)  # [token id, number], checked by the spec
 
 
 @dataclass
@@ -174,7 +180,11 @@ def run_spec(data: dict[str, Any]) -> RunSpec:
     if data["target_dtype"] is None:
         return spec
     *drafts, target = spec.chain.levels
-    return replace(spec, chain=replace(spec.chain, levels=(*drafts, replace(target, dtype=data["target_dtype"]))))
+    try:
+        target = replace(target, dtype=data["target_dtype"])
+    except ValueError as error:
+        raise ValueError(f"target_{error}") from error
+    return replace(spec, chain=replace(spec.chain, levels=(*drafts, target)))
 
 
 def check_options(data: dict[str, Any]) -> None:

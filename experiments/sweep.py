@@ -10,6 +10,7 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
+from analysis.quality_rows import bleu_tokenizer
 from analysis.rows import method_summary
 from analysis.table import format_table
 from experiments.console import run_text, say, sweep_text
@@ -90,7 +91,7 @@ def finished(outcomes: Sequence[Outcome]) -> list[Finished]:
 
 def summary_rows(done: Finished) -> list[Row]:
     """Rows of one run: its methods, and how many outputs left AR's by a tie or otherwise (goal 0 if asserted)."""
-    rows = method_summary(done.title, done.run.records, BASELINE)
+    rows = method_summary(done.title, done.run.records, BASELINE, tokenize=bleu_tokenizer(done.run))
     if done.apart is not None:
         ties = sum(p.is_tie for p in done.apart)
         goal: dict[str, Any] = {"goal": 0.0, "sense": "max"} if done.outcome.asserted else {}

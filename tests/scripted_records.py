@@ -35,6 +35,7 @@ def record(
     arrivals=(),
     temperature=0.0,
     prompt_tokens=PROMPT,
+    text="",
 ) -> dict:
     prefill, total = seconds
     ids = tuple(range(tokens)) if ids is None else tuple(ids)
@@ -48,7 +49,7 @@ def record(
         "math",
         generation,
         prompt_tokens,
-        "",
+        text,
         Sampling(temperature=temperature),
         max_new_tokens=max(1, len(ids)),
         sample=sample,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from random_models import P, chain_of, greedy, next_logits, tiny_llama
 
 from ssd.bench.divergence import Rescorer, partings
 from ssd.bench.teacher_forced import teacher_forced
+from ssd.certify.tiny_models import P, chain_of, greedy, next_logits, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.model import CachedModel
 from tests.scripted_records import record
@@ -32,6 +32,10 @@ def test_the_gap_is_the_difference_of_the_baselines_logits():
         assert (found.prompt_id, found.method, found.position) == ("a", "spec", at)
         assert (found.ours, found.theirs) == (other, theirs[at])
         assert found.gap == pytest.approx(float(row[theirs[at]] - row[other]), rel=1e-5)
+        assert found.block_gap == pytest.approx(found.gap, rel=1e-5)  # float64: a block rounds to the same
+        best = row.topk(2).values
+        assert found.top_two == pytest.approx(float(best[0] - best[1]), rel=1e-5)
+        assert found.block_top_two == pytest.approx(found.top_two, rel=1e-5)
         assert not found.is_tie
     assert compared(module, theirs, theirs) == []
 
@@ -53,6 +57,24 @@ def test_equal_logits_are_a_tie_and_other_gaps_are_not():
         assert not far.is_tie
     bound = [replace(far, gap=gap, epsilon=0.25).is_tie for gap in (0.5, -0.5, 0.51)]
     assert bound == [True, True, False]
+
+
+def test_gaps_of_blocks_are_those_of_passes_as_wide_as_a_verification():
+    module = tiny_llama(0, dtype=torch.bfloat16)
+    theirs = greedy(module, P, 9)
+    at, other = 7, (theirs[7] + 1) % 64
+    found = compared(module, [*theirs[:at], other], theirs)[0]
+    model = CachedModel(module)
+    rows = []
+    for width in (1, WIDTH):
+        model.allocate(1, 32)
+        model.fill(torch.tensor([P[:-1]]), torch.tensor([0]))
+        text = torch.tensor([[P[-1], *theirs[:at]]])
+        for start in range(0, at + 1, width):
+            block = text[:, start : start + width]
+            row = model.score(block, torch.tensor([len(P) - 1 + start]), 1)[0, -1].float()
+        rows.append(float(row[theirs[at]] - row[other]))
+    assert (found.gap, found.block_gap) == tuple(rows)
 
 
 def test_an_output_that_ends_early_is_no_tie():

@@ -208,7 +208,7 @@ def test_replies_of_another_run_are_not_used(spec, tmp_path):
 
 def test_requests_of_first_turns_keep_their_numbers(spec):
     prompts = [ONE, THREE, replace(ONE, id="last")]
-    requests = Requests(spec, conversations(prompts, target(), ByteTokenizer(), 2), ByteTokenizer()).requests
+    requests = Requests(spec, conversations(prompts, target(), ByteTokenizer(), 2), ()).requests
     numbers = {name: request.request for name, request in requests}
     assert [numbers[p.id] for p in prompts] == [0, 1, 2]
     assert len(set(numbers.values())) == len(numbers) == 5

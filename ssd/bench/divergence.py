@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssd.core.model import CachedModel
+from ssd.core.chain import Scorer
 
 Record = Mapping[str, Any]
 
@@ -28,6 +28,8 @@ class Parting:
         ours, theirs: the two token ids, -1 where an output ended.
         gap: AR's logit of its own token minus that of ours, one token a pass; ``None`` at an end.
         epsilon: largest |logit(block) - logit(one token)| over AR's outputs.
+        block_gap: ``gap`` by logits of blocks.
+        top_two: largest logit minus the second largest, one token a pass; ``block_top_two``: of blocks.
     """
 
     prompt_id: str
@@ -37,6 +39,9 @@ class Parting:
     theirs: int
     gap: float | None
     epsilon: float
+    block_gap: float | None = None
+    top_two: float | None = None
+    block_top_two: float | None = None
 
     @property
     def is_tie(self) -> bool:
@@ -52,7 +57,7 @@ class Rescorer:
         width: tokens of a block, the widest verification of the methods compared.
     """
 
-    def __init__(self, target: CachedModel, width: int) -> None:
+    def __init__(self, target: Scorer, width: int) -> None:
         self.target, self.width = target, width
 
     @torch.inference_mode()
@@ -101,9 +106,16 @@ def _parting(
     ours = record["output_ids"]
     shared = min(len(ours), len(theirs))
     at = next((i for i in range(shared) if ours[i] != theirs[i]), shared)
-    gap = None
-    if at < shared:
-        row = rescorer.logits(prompt, theirs[: at + 1], 1)[at]
-        gap = float(row[theirs[at]] - row[ours[at]])
     a, b = (x[at] if at < len(x) else -1 for x in (ours, theirs))
-    return Parting(record["prompt_id"], record["method"], at, a, b, gap, epsilon)
+    told = record["prompt_id"], record["method"], at, a, b
+    if at == shared:
+        return Parting(*told, None, epsilon)
+    step, block = (rescorer.logits(prompt, theirs[: at + 1], width)[at] for width in (1, rescorer.width))
+    (gap, top_two), (block_gap, block_top_two) = _gaps(step, b, a), _gaps(block, b, a)
+    return Parting(*told, gap, epsilon, block_gap, top_two, block_top_two)
+
+
+def _gaps(row: Tensor, theirs: int, ours: int) -> tuple[float, float]:
+    """Logit of one token minus that of another, and the largest minus the second largest."""
+    best = row.topk(2).values
+    return float(row[theirs] - row[ours]), float(best[0] - best[1])

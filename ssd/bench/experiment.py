@@ -14,12 +14,14 @@ import torch
 
 from ssd.bench.datasets import DatasetSpec, Loaded, read
 from ssd.bench.divergence import Parting, Rescorer, partings
+from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.environment import device
 from ssd.bench.json_files import plain
 from ssd.bench.loading import Loader
 from ssd.bench.methods import ChainMethod
 from ssd.bench.records import Run, RunFolder, read_run
 from ssd.bench.runner import Progress, run, whole_groups
+from ssd.bench.sources import parse_source
 from ssd.bench.spec import ChainSpec, RunSpec
 from ssd.bench.suite import build_all
 from ssd.bench.turns import REPLIES_FILE, conversations
@@ -93,6 +95,8 @@ def run_pass(
     loaded = read_data(spec)
     methods = build_all(spec, loader)
     tokenizer = loader.chain(spec.chain).tokenizer
+    stated = stated_end_ids(parse_source(spec.chain.levels[-1].source), tokenizer)
+    ends = end_ids(stated)
     target = ChainMethod("target", loader.chain(ChainSpec(spec.chain.levels[-1:])))
     run_id = run_id or f"{spec.name}-{folder.name}"
     known = {"models": loader.describe(), "data": loaded.describe()}
@@ -103,13 +107,19 @@ def run_pass(
         replies = folder / REPLIES_FILE
         if any(out.run[name] != plain(now) for name, now in known.items()):
             replies.unlink(missing_ok=True)  # of another attempt, with other prompts or weights
-        out.describe(
-            **known, device=device(accelerators(loader.chain(spec.chain)), torch.get_num_threads()), **described
-        )
+        place = device(accelerators(loader.chain(spec.chain)), torch.get_num_threads())
+        out.describe(**known, device=place, end_of_text=stated, **described)
         turns = conversations(
-            loaded.prompts, target, tokenizer, spec.max_new_tokens, stop=spec.stop, path=replies, progress=progress
+            loaded.prompts,
+            target,
+            tokenizer,
+            spec.max_new_tokens,
+            eos_ids=ends,
+            stop=spec.stop,
+            path=replies,
+            progress=progress,
         )
-        run(spec, methods, turns, tokenizer, out, progress)
+        run(spec, methods, turns, tokenizer, out, progress, ends)
     return read_run(folder)
 
 

@@ -50,7 +50,10 @@ def loads(text: str | bytes) -> Any:
     Raises:
         ValueError: for anything that is not JSON, bare NaN and Infinity included.
     """
-    return json.loads(text, parse_constant=_refuse_constant)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,37 +11,28 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from ssd.bench.byte_tokenizer import SIZE, ByteTokenizer
-from ssd.bench.compatibility import check_chain
-from ssd.bench.random_weights import RandomWeights
-from ssd.bench.sources import (
-    BundledDraft,
-    NgramSource,
-    Source,
-    check_device,
-    describe,
-    load_module,
-    parse_source,
-    read_config,
-    read_tokenizer,
-)
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, read_chain
+from ssd.bench.chain_check import edge, inspect_levels, override_of
+from ssd.bench.sources import BundledDraft, NgramSource, describe, load_module, parse_source
+from ssd.bench.spec import ChainSpec, LevelSpec, read_chain
 from ssd.bench.wheel_target import fetch_target
-from ssd.core.chain import Chain, Edge, Level
+from ssd.core.chain import Chain, Level
 from ssd.core.model import CachedModel
 from ssd.core.ngram import Ngram
-from ssd.core.requests import Override
 
 NGRAM = LevelSpec("ngram")
-_tokenizer = lru_cache(maxsize=16)(read_tokenizer)  # a bench builds dozens of chains over few sources
 
 
 class Loader:
-    """Loads each (source, dtype, device) once and hands the same model to every chain that names it."""
+    """Loads each (source, dtype, device) once and hands the same model to every chain that names it.
 
-    def __init__(self) -> None:
+    Args:
+        said: warnings not to be said again.
+    """
+
+    def __init__(self, said: Iterable[str] = ()) -> None:
         self._modules: dict[tuple[str, str, str], tuple[nn.Module, Tensor | None]] = {}
         self._models: dict[tuple[str, str, str, str], CachedModel] = {}
+        self._said = set(said)
 
     def module(self, spec: LevelSpec) -> tuple[nn.Module, Tensor | None]:
         """The model of a level in its dtype on its device, and its draft vocabulary if it has one."""
@@ -72,11 +61,13 @@ class Loader:
     def chain(self, spec: ChainSpec, tokenizer: Any = None) -> Chain:
         """The chain of a spec; ``tokenizer`` defaults to the target's.
 
+        What the chain has to live with, such as vocabularies padded to different sizes, is said on stderr, once.
+
         Raises:
-            ValueError: naming level, field and value of what does not fit, before weights are read.
+            ValueError: naming level, field and value of everything that does not fit, before weights are read.
         """
         names = level_names(spec)
-        checked = check(spec)
+        checked = check(spec, self._said)
         levels = tuple(self.level(level, name) for level, name in zip(spec.levels, names, strict=True))
         edges = tuple(edge(e) for e in spec.edges)
         return Chain(levels, edges, tokenizer or checked, names)
@@ -98,54 +89,27 @@ def load_chain(name: str | Path | ChainSpec, loader: Loader | None = None) -> Ch
     return (loader or Loader()).chain(spec)
 
 
-def edge(spec: EdgeSpec) -> Edge:
-    """The core's edge, which checks the values."""
-    return Edge(spec.gamma, spec.window, spec.window_value, spec.verification)
-
-
-def override_of(spec: LevelSpec) -> Override:
-    """The core's override, which checks the values."""
-    return Override(spec.temperature, spec.top_k, spec.top_p, spec.min_p)
-
-
 def level_names(spec: ChainSpec) -> tuple[str, ...]:
     """``L0`` .. ``Ln`` with what they are, as errors and records call them."""
     return tuple(f"L{k} ({level.source})" for k, level in enumerate(spec.levels))
 
 
-def check(spec: ChainSpec) -> Any:
-    """The target's tokenizer or its stand-in, after every check that needs no weights; warnings go to stderr once."""
-    sources: list[Source] = []
-    configs = []
-    for k, level in enumerate(spec.levels):
-        with named(f"chain.levels[{k}]"):
-            sources.append(parse_source(level.source))
-            override_of(level)
-            check_device(sources[-1], torch.device(level.device))
-            configs.append(read_config(sources[-1]))
-    tokenizers = [_tokenizer(s) for s in sources]
-    for message in check_chain(configs, tokenizers, [str(s) for s in sources]):
-        print(f"warning: {message}", file=sys.stderr)
-    for k, e in enumerate(spec.edges):
-        with named(f"chain.edges[{k}]"):
-            edge(e)
-    if override_of(spec.levels[-1]) != Override():
-        raise ValueError(f"chain.levels[{len(spec.levels) - 1}]: {spec.levels[-1]}: the target uses the row's settings")
-    return tokenizers[-1] or stand_in(sources[-1])
+def check(spec: ChainSpec, said: set[str]) -> Any:
+    """The target's tokenizer or its stand-in, after every check that needs no weights.
 
+    Warnings that are not in ``said`` go to stderr and into it.
 
-@contextmanager
-def named(place: str) -> Iterator[None]:
-    """Say where in the chain a value stands that something inside refuses."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
-
-
-def stand_in(target: Source) -> ByteTokenizer | None:
-    """Bytes as tokens for a target of random weights that has a row for each, which comes without a tokenizer."""
-    return ByteTokenizer() if isinstance(target, RandomWeights) and target.vocab >= SIZE else None
+    Raises:
+        ValueError: every problem on a line of its own, naming level, field and value.
+    """
+    found = inspect_levels(spec.levels, spec.edges)
+    if found.problems:
+        raise ValueError("\n".join(found.problems))
+    for message in found.warnings:
+        if message not in said:
+            print(f"warning: {message}", file=sys.stderr)
+            said.add(message)
+    return found.tokenizer
 
 
 def target_embedding() -> Tensor:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ssd.bench.acceptance import Record, ratio
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap, ratio_of_rates
+from ssd.bench.turns import conversation_of
 
 CLOCKS = ("decode", "e2e")
 
@@ -89,7 +90,7 @@ def speedup(
 ) -> Estimate:
     """(baseline seconds / baseline tokens) / (our seconds / our tokens), totals over all prompts.
 
-    Above 1 means that ``records`` are faster. The interval resamples prompts with all their samples;
+    Above 1 means that ``records`` are faster. The interval resamples prompts with all their turns and samples;
     prompts that shared a batch in either method are resampled together, as their seconds cannot be
     told apart, and ``n`` of the result counts those units.
 
@@ -250,7 +251,7 @@ def _some(keys: set[tuple[str, str, int]]) -> str:
 
 
 def _units(groups: Iterable[Sequence[Record]]) -> dict[str, int]:
-    """Number of the resampling unit of each prompt: prompts joined by any shared batch get one number."""
+    """Number of the resampling unit of each prompt: turns of a conversation and prompts of a batch share one."""
     parent: dict[str, str] = {}
 
     def root(prompt: str) -> str:
@@ -258,9 +259,12 @@ def _units(groups: Iterable[Sequence[Record]]) -> dict[str, int]:
             prompt = parent[prompt]
         return prompt
 
-    for batch in groups:
+    shared = list(groups)
+    for batch in shared:
         for row in batch:
             parent[root(row["prompt_id"])] = root(batch[0]["prompt_id"])
+    for turn, first in conversation_of(row["prompt_id"] for batch in shared for row in batch).items():
+        parent[root(turn)] = root(first)
     numbers: dict[str, int] = {}
     return {prompt: numbers.setdefault(root(prompt), len(numbers)) for prompt in list(parent)}
 

@@ -19,6 +19,7 @@ import numpy as np
 from ssd.bench.acceptance import Record, ratio
 from ssd.bench.metrics import batches, check_paired
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap
+from ssd.bench.turns import conversation_of
 from ssd.bench.word_segments import WordSegments
 
 BLEU_TOKENIZERS = ("13a", "intl", "zh", "char", "none")  # those of sacrebleu that need no download
@@ -120,6 +121,8 @@ def check_texts(hypotheses: Sequence[str], references: Sequence[str]) -> None:
     for name, texts in (("hypotheses", hypotheses), ("references", references)):
         if isinstance(texts, str):
             raise ValueError(f"{name}: expected a list of texts, got the text {texts[:40]!r}")
+        if not isinstance(texts, Sequence):  # a set has no order, a mapping's keys are no texts
+            raise ValueError(f"{name}: expected a list of texts, got {type(texts).__name__}")
         for i, text in enumerate(texts):
             if not isinstance(text, str):
                 raise ValueError(f"{name}[{i}]: expected a text, got {type(text).__name__} {str(text)[:40]}")
@@ -212,14 +215,16 @@ def _paired_table(
     references: References,
     counts: Callable[[str, str], list[float]],
 ) -> Array:
-    """[prompts, 2C]: ``counts`` of our texts and of the baseline's, added up within each prompt."""
+    """[conversations, 2C]: ``counts`` of our texts and of the baseline's, added up over the turns of each."""
     theirs = _paired(records, baseline)
     rows: dict[str, Array] = {}
+    unit = conversation_of(record["prompt_id"] for record in records)
     for record in records:
         reference = _reference(record, references)
         if reference is not None:
             row = np.array(counts(record["text"], reference) + counts(theirs[_key(record)]["text"], reference))
-            rows[record["prompt_id"]] = rows.get(record["prompt_id"], 0) + row
+            own = unit[record["prompt_id"]]
+            rows[own] = rows.get(own, 0) + row
     return np.array(list(rows.values()))
 
 

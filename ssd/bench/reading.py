@@ -20,6 +20,9 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 RECORDS_FILE = "records.jsonl"
 PACKED_FILE = f"{RECORDS_FILE}.gz"
+KINDS = dict.fromkeys(("run_id", "method", "prompt_id", "task", "text"), str) | dict.fromkeys(
+    ("seconds", "passes"), dict
+)
 ABSENT = {"prompt_ids": None}  # records written before this field existed lack it
 
 
@@ -122,14 +125,26 @@ def _read_lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
         if not line and number == len(lines):
             break
         try:
-            record = loads(line)
-            if not isinstance(record, dict):
-                raise ValueError(f"expected an object, got {type(record).__name__}")
-            check_record(ABSENT | record)
+            record = _record(loads(line))
         except ValueError as error:
             # Lines are ended by a newline, so only one without can be half-written.
             if number == len(lines):
                 notes.append(f"{path}: line {number} is half-written and was left out")
                 break
             raise ValueError(f"{path}: line {number}: {error}") from error
-        yield ABSENT | record
+        yield record
+
+
+def _record(data: Any) -> dict[str, Any]:
+    """A line's object with the fields it may lack; ValueError unless it is a record of our making."""
+    if not isinstance(data, dict):
+        raise ValueError(f"expected an object, got {type(data).__name__}")
+    record = ABSENT | data
+    for name, kind in KINDS.items():
+        if name in data and not isinstance(data[name], kind):
+            raise ValueError(f"{name}: expected {kind.__name__}, got {str(data[name])[:40]!r}")
+    try:
+        check_record(record)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"a field has another form than ours ({type(error).__name__}: {error})") from error
+    return record

@@ -29,11 +29,23 @@ __all__ = [
     "group_by",
     "read_run",
     "read_runs",
+    "reason",
     "record_line",
     "runs_root",
 ]
 
-DESCRIBED = ("config", "models", "data", "device", "warmup_seconds", "memory", "timing", "command", "label")
+DESCRIBED = (
+    "config",
+    "models",
+    "data",
+    "end_of_text",
+    "device",
+    "warmup_seconds",
+    "memory",
+    "timing",
+    "command",
+    "label",
+)
 
 
 class RunFolder:
@@ -164,8 +176,7 @@ class RunFolder:
 
     def fail(self, error: BaseException | str) -> None:
         """``run.json`` says ``failed`` and why; the lines written so far are kept."""
-        reason = error if isinstance(error, str) else "".join(traceback.format_exception_only(error)).strip()
-        self._end("failed", reason)
+        self._end("failed", error if isinstance(error, str) else reason(error))
 
     def __enter__(self) -> RunFolder:
         return self
@@ -213,6 +224,12 @@ def resumption(old: Mapping[str, Any], new: Mapping[str, Any], kept: int, at: st
     if changed := {k: v for k, v in new["versions"].items() if v != libraries.get(k)}:
         entry["versions"] = changed
     return entry
+
+
+def reason(error: BaseException) -> str:
+    """An error as one text, its kind first; what UTF-8 cannot hold (bytes of a file name) is written out."""
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

