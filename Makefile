@@ -31,6 +31,16 @@ pin: $(STAMP)  ## write the revisions of the data sets that are read into conf/d
 bench: $(STAMP)  ## paired ratios on more prompts, results/bench (up to an hour; needs the machine to itself)
 	$(BIN)/python -m experiments.bench
 
+CHAIN ?= smollm2
+certify: $(STAMP)  ## exactness of a chain, shown: results/certify/CHAIN (under 15 minutes for the default)
+	$(BIN)/python -m experiments.certify chain=$(CHAIN)
+
+check-chain: $(STAMP)  ## one page about a chain of your own: make check-chain CHAIN=my_chain.yaml
+	$(BIN)/python -m experiments.check chain=$(CHAIN)
+
+verification: $(STAMP)  ## token against block verification in speed, results/verification (minutes)
+	$(BIN)/python -m experiments.verification
+
 check: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/ruff format --check ssd experiments analysis tests
 	$(BIN)/ruff check ssd experiments analysis tests
@@ -51,4 +61,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo report fetch-docs pin bench check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification check test test-oldest readme-check clean

@@ -14,7 +14,7 @@ import numpy as np
 from ssd.bench.acceptance import Record
 from ssd.bench.dataset_formats import gsm8k_answer
 from ssd.bench.equivalence import Measure, by_key
-from ssd.bench.quality import References, _bleu_counts, sentence_rouge_l
+from ssd.bench.quality import References, bleu_counts, sentence_rouge_l
 from ssd.bench.statistics import Array, ratio_of_totals
 
 BLEU, ROUGE_L, ACCURACY = "BLEU", "ROUGE-L", "task accuracy"
@@ -83,7 +83,7 @@ def measures(
 
     def bleu(record: Record) -> Sequence[float] | None:
         other = texts.other(record)
-        return None if other is None else _bleu_counts(record["text"], other, texts.tokenize)
+        return None if other is None else bleu_counts(record["text"], other, texts.tokenize)
 
     def rouge(record: Record) -> Sequence[float] | None:
         other = texts.other(record)

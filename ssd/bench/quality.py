@@ -195,7 +195,7 @@ def bleu_difference(
     """
 
     def counts(text: str, reference: str) -> list[float]:
-        return list(_bleu_counts(text, reference, tokenize))
+        return list(bleu_counts(text, reference, tokenize))
 
     table = _paired_table(records, baseline, references, counts)
     return paired_bootstrap(_bleu_gain, table, **bootstrap)
@@ -241,7 +241,7 @@ def _bleu_gain(totals: Array) -> Array:
 
 
 @lru_cache(maxsize=16384)
-def _bleu_counts(text: str, reference: str, tokenize: str) -> tuple[float, ...]:
+def bleu_counts(text: str, reference: str, tokenize: str) -> tuple[float, ...]:
     """What one text adds to a corpus's BLEU: matches and n-grams of orders 1 to 4, and both lengths."""
     score = _bleu_metric(tokenize, True).sentence_score(text, [reference])
     return (*score.counts, *score.totals, score.sys_len, score.ref_len)

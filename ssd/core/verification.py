@@ -130,11 +130,11 @@ def owed(draft: Draft, probs: Tensor, ids: Ids, own: Tensor, accepted: Tensor) -
 
 
 def overlaps(draft_probs: Tensor, target_probs: Tensor, verifier_of_draft: Tensor | None) -> Tensor:
-    """Sum over the vocabulary of min(target, draft), [B, W]."""
+    """Sum over the vocabulary of min(target, draft), [B, W]; rounding takes none above 1."""
     if verifier_of_draft is None:
-        return torch.minimum(draft_probs, target_probs).sum(-1)
+        return torch.minimum(draft_probs, target_probs).sum(-1).clamp(max=1)
     known = target_probs[..., verifier_of_draft.clamp(min=0)].masked_fill(verifier_of_draft < 0, 0)
-    return torch.minimum(draft_probs, known).sum(-1)
+    return torch.minimum(draft_probs, known).sum(-1).clamp(max=1)
 
 
 def share_at(draft_probs: Tensor, verifier_token: Tensor, ids: Ids) -> Tensor:

@@ -1,0 +1,104 @@
+"""What is certified: ``conf/certify.yaml`` with the values of the command line, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ssd.bench.dataset_spec import DatasetSpec
+from ssd.bench.dataset_splits import check_use
+from ssd.bench.equivalence_measures import UNITS
+from ssd.bench.experiment import override
+from ssd.bench.spec import ChainSpec, PromptSpec, parse, read_chain
+from ssd.bench.yaml_text import read_yaml
+from ssd.certify.ladder import RUNGS
+from ssd.certify.quality import QualitySpec
+from ssd.certify.sizes import BookkeepingSizes, GreedySizes, LawSizes, TwinSizes
+
+PROMPTS = tuple(field.name for field in fields(PromptSpec))
+OPTIONAL = {"prompts": PROMPTS, "quality.prompts": PROMPTS, "quality.margins": tuple(UNITS)}
+
+
+@dataclass(frozen=True)
+class CertifySpec:
+    """What ``conf/certify.yaml`` says.
+
+    Attributes:
+        chain: name of one that comes with the package, or a YAML file.
+        rungs: which are climbed.
+        matrix: whether faults are planted as well.
+        seed: of everything that is drawn.
+        results_dir: root of all results.
+        prompts: of the rungs that decode on the real chain, 6 apart.
+        bookkeeping, twin, identity, law, forensics: sizes of rungs 0, 2, 3, 4 and 5.
+        quality: rung 6.
+    """
+
+    chain: str
+    rungs: tuple[int, ...]
+    matrix: bool
+    seed: int
+    results_dir: str
+    prompts: PromptSpec
+    bookkeeping: BookkeepingSizes
+    twin: TwinSizes
+    identity: GreedySizes
+    law: LawSizes
+    forensics: GreedySizes
+    quality: QualitySpec
+
+    def __post_init__(self) -> None:
+        if not self.rungs:
+            raise ValueError(f"rungs: expected some of {', '.join(map(str, RUNGS))}")
+        for number in self.rungs:
+            if number not in RUNGS:
+                raise ValueError(f"rungs: {number!r} is not one of {', '.join(map(str, RUNGS))}")
+
+    @property
+    def name(self) -> str:
+        """What the chain's folder is called."""
+        return Path(self.chain).stem
+
+    @property
+    def folder(self) -> Path:
+        """Of the certificate."""
+        return Path(self.results_dir).expanduser() / "certify" / self.name
+
+
+def read_config(path: Path, arguments: Sequence[str]) -> tuple[CertifySpec, ChainSpec]:
+    """The configuration in ``path`` with the values that ``arguments`` set, each ``key=value``; and its chain.
+
+    Raises:
+        ValueError: naming the argument, key and value that is wrong.
+    """
+    config: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"))
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if not equals:
+            raise ValueError(f"{argument!r}: expected key=value, such as rungs=0,1")
+        try:
+            value = read_yaml(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"{argument!r}: not valid YAML ({' '.join(str(error).split())})") from error
+        override(config, key, numbers(value) if key == "rungs" else value, OPTIONAL)
+    spec = parse(CertifySpec, config)
+    for name, prompts in (("prompts", spec.prompts), ("quality.prompts", spec.quality.prompts)):
+        try:
+            check_use(DatasetSpec(**asdict(prompts)), "evaluate")
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    chain = read_chain(spec.chain)
+    if not chain.edges:
+        raise ValueError(f"chain: {spec.chain!r} has no draft, so there is nothing to certify")
+    return spec, chain
+
+
+def numbers(value: Any) -> Any:
+    """``3`` and ``0,1`` as lists; anything else as it is."""
+    if isinstance(value, str) and all(part.strip().isdigit() for part in value.split(",")):
+        return [int(part) for part in value.split(",")]
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
