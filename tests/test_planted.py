@@ -177,7 +177,7 @@ def test_a_fault_without_a_counterpart_in_the_twin_says_so():
 # --- the matrix -------------------------------------------------------------------------------
 
 BOOKS = Trial(0, (lambda: check_bookkeeping(llamas(*LOOSE), PROMPTS[:2], tokens=6, rows=4),))
-TWIN = Trial(2, (lambda: check_twin(24, models=("tables",)),))
+TWIN = Trial(2, (lambda: check_twin(16, models=("tables",)),))
 
 
 def test_every_fault_is_caught_by_some_rung():
