@@ -41,6 +41,18 @@ check-chain: $(STAMP)  ## one page about a chain of your own: make check-chain C
 verification: $(STAMP)  ## token against block verification in speed, results/verification (minutes)
 	$(BIN)/python -m experiments.verification
 
+plan: $(STAMP)  ## which sub-chain to use, predicted then measured: results/plan (under five minutes)
+	$(BIN)/python -m experiments.plan
+
+plan-validate: $(STAMP)  ## predicted against measured speedups: results/plan_validate (under 20 minutes)
+	$(BIN)/python -m experiments.plan_validate
+
+calibrate: $(STAMP)  ## temperatures per level, chosen and measured: results/calibrate (quarter of an hour)
+	$(BIN)/python -m experiments.calibrate
+
+cascade: $(STAMP)  ## acceptance of each edge alone, in the chain, and by fate: results/cascade (minutes)
+	$(BIN)/python -m experiments.cascade
+
 check: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/ruff format --check ssd experiments analysis tests
 	$(BIN)/ruff check ssd experiments analysis tests
@@ -61,4 +73,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade check test test-oldest readme-check clean

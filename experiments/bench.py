@@ -8,9 +8,7 @@ overlaps against the table that came with the drafts. Writes ``results/bench/sum
 
 from __future__ import annotations
 
-import gzip
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +22,7 @@ from analysis.rows import method_summary
 from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, method_rows, print_table
 from experiments.bench_config import prompts_of, read_config
 from experiments.console import ProgressLine, print_partings
+from experiments.publish import publish
 from ssd.bench.acceptance import acceptance_check, edges
 from ssd.bench.experiment import BASELINE, differences, run_pass
 from ssd.bench.loading import Loader
@@ -71,7 +70,7 @@ def main(arguments: list[str]) -> int:
     print_table([r.as_dict() for r in rows], SUMMARY_COLUMNS)
     for name, done in (("T0", greedy), ("T1", sampled)):
         rows += method_summary(name, done.records, BASELINE, tokenize=bleu_tokenizer(done))
-    write_summary(RESULTS / "summary.json", [publish(r) for r in (tuned, greedy, sampled)], rows)
+    write_summary(RESULTS / "summary.json", [publish(r, RESULTS) for r in (tuned, greedy, sampled)], rows)
     print("wrote results/bench/summary.json")
     return 0
 
@@ -278,17 +277,6 @@ def overlap_rows(chain_name: str) -> list[Row]:
                 )
             )
     return rows
-
-
-def publish(run: Run, results: Path = RESULTS) -> Path:
-    """Copy a run's small files beside the summary, where they are committed; the copy's run.json."""
-    assert run.path is not None
-    target = results / run.path.name
-    target.mkdir(parents=True, exist_ok=True)
-    shutil.copy(run.path / "run.json", target / "run.json")
-    with gzip.GzipFile(target / "records.jsonl.gz", "wb", mtime=0) as out:
-        out.write((run.path / "records.jsonl").read_bytes())
-    return target / "run.json"
 
 
 if __name__ == "__main__":

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ssd.bench.dataset_spec import DatasetSpec
-from ssd.bench.dataset_splits import check_use
-from ssd.bench.experiment import override
+from experiments.arguments import check_prompts, overridden
 from ssd.bench.spec import PromptSpec, parse
-from ssd.bench.yaml_text import read_yaml
 
 # What each stage does with its prompts; settings chosen on prompts are never measured on the same.
 PURPOSES = {"tune": "calibrate", "measure": "evaluate", "sampled": "evaluate"}
@@ -29,25 +24,12 @@ def read_config(path: Path, arguments: Sequence[str], purposes: Mapping[str, str
         ValueError: naming the argument, key or set of prompts that is wrong; among others if a stage would
             use prompts that are not for it.
     """
-    config: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"))
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if not equals:
-            raise ValueError(f"{argument!r}: expected key=value, such as tune.limit=6")
-        try:
-            value = read_yaml(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{argument!r}: not valid YAML ({' '.join(str(error).split())})") from error
-        override(config, key, value, dict.fromkeys(purposes, STAGE_KEYS))
+    config = overridden(path, arguments, dict.fromkeys(purposes, STAGE_KEYS), f"{next(iter(purposes))}.limit=6")
     for name in ("chain", "target_dtype"):
         if not isinstance(config[name], str):
             raise ValueError(f"{name}: expected str, got {config[name]!r}")
     for stage, purpose in purposes.items():
-        prompts, _ = prompts_of(config, stage)
-        try:
-            check_use(DatasetSpec(**asdict(prompts)), purpose)
-        except ValueError as error:
-            raise ValueError(f"{stage}: {error}") from error
+        check_prompts(stage, prompts_of(config, stage)[0], purpose)
     return config
 
 

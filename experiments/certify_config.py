@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from ssd.bench.dataset_spec import DatasetSpec
-from ssd.bench.dataset_splits import check_use
+from experiments.arguments import check_prompts, overridden
 from ssd.bench.equivalence_measures import UNITS
-from ssd.bench.experiment import override
 from ssd.bench.spec import ChainSpec, PromptSpec, parse, read_chain
-from ssd.bench.yaml_text import read_yaml
 from ssd.certify.ladder import RUNGS
 from ssd.certify.quality import QualitySpec
 from ssd.certify.sizes import BookkeepingSizes, GreedySizes, LawSizes, TwinSizes
@@ -75,22 +70,10 @@ def read_config(path: Path, arguments: Sequence[str]) -> tuple[CertifySpec, Chai
     Raises:
         ValueError: naming the argument, key and value that is wrong.
     """
-    config: dict[str, Any] = read_yaml(path.read_text(encoding="utf-8"))
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if not equals:
-            raise ValueError(f"{argument!r}: expected key=value, such as rungs=0,1")
-        try:
-            value = read_yaml(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{argument!r}: not valid YAML ({' '.join(str(error).split())})") from error
-        override(config, key, numbers(value) if key == "rungs" else value, OPTIONAL)
+    config = overridden(path, arguments, OPTIONAL, "rungs=0,1", {"rungs": numbers})
     spec = parse(CertifySpec, config)
     for name, prompts in (("prompts", spec.prompts), ("quality.prompts", spec.quality.prompts)):
-        try:
-            check_use(DatasetSpec(**asdict(prompts)), "evaluate")
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+        check_prompts(name, prompts, "evaluate")
     chain = read_chain(spec.chain)
     if not chain.edges:
         raise ValueError(f"chain: {spec.chain!r} has no draft, so there is nothing to certify")

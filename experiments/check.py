@@ -18,22 +18,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import yaml
 
+from experiments.arguments import overridden
 from experiments.check_facts import before_weights, profile_facts
 from experiments.check_page import certificate_note, first_part, heading, last_part, profile_part, rung_text
 from experiments.console import say
 from ssd.bench.chain_check import Inspection, inspect_chain
 from ssd.bench.chain_profile import profile_chain
 from ssd.bench.environment import BusyMeter, device, git_state, versions
-from ssd.bench.experiment import accelerators, override
+from ssd.bench.experiment import accelerators
 from ssd.bench.json_files import write_json
 from ssd.bench.loading import Loader
 from ssd.bench.memory import chain_memory
 from ssd.bench.memory_plan import DevicePlan, room_for_copy
 from ssd.bench.prompts import bundled, encode
 from ssd.bench.spec import ChainSpec
-from ssd.bench.yaml_text import read_yaml
 from ssd.certify.certificate import outcome
 from ssd.certify.mini import mini_certificate
 from ssd.certify.result import Rung
@@ -83,16 +82,7 @@ def read_config(arguments: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: naming the argument or key that is wrong.
     """
-    config: dict[str, Any] = read_yaml(CONFIG.read_text(encoding="utf-8"))
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if not equals:
-            raise ValueError(f"{argument!r}: expected key=value, such as chain=my_chain.yaml")
-        try:
-            value = read_yaml(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"{argument!r}: not valid YAML ({' '.join(str(error).split())})") from error
-        override(config, key, value)
+    config = overridden(CONFIG, arguments, {}, "chain=my_chain.yaml")
     for key, value in config.items():
         if key == "length" and value is None:
             continue

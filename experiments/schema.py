@@ -15,10 +15,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ssd.bench.spec import CHAINS, RunSpec, parse
+from ssd.calibrate.saved import Temperatures, set_on
 
 TIMINGS = ("paper", "shared")
 TRACKERS = ("none", "offline", "online")
-OPTIONS = ("label", "target_dtype", "assert_identity", "results_dir", "timing", "tracker")  # no fields of RunSpec
+# No fields of RunSpec.
+OPTIONS = ("label", "target_dtype", "assert_identity", "results_dir", "timing", "tracker", "temperatures")
 
 
 @dataclass
@@ -95,6 +97,15 @@ class SamplingConfig:
 
 
 @dataclass
+class TemperaturesConfig:
+    """Group ``chain/temperatures``: ``ssd.calibrate.saved.Temperatures``."""
+
+    levels: list[float | None] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    target: float | None = None
+
+
+@dataclass
 class TimingConfig:
     """Group ``timing``: who else uses the machine, and whether uncommitted changes are refused."""
 
@@ -129,6 +140,7 @@ class RunConfig:
     methods: dict[str, MethodConfig] = field(default_factory=lambda: {"ar": MethodConfig(levels=[-1])})
     dataset: DatasetConfig = field(default_factory=DatasetConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    temperatures: TemperaturesConfig = field(default_factory=TemperaturesConfig)
     timing: TimingConfig = field(default_factory=TimingConfig)
     tracker: TrackerConfig = field(default_factory=TrackerConfig)
     target_dtype: str | None = None
@@ -177,6 +189,7 @@ def run_spec(data: dict[str, Any]) -> RunSpec:
     own = {key: value for key, value in data.items() if key not in OPTIONS}
     own["prompts"] = own.pop("dataset")
     spec = parse(RunSpec, own)
+    spec = replace(spec, chain=set_on(spec.chain, parse(Temperatures, data["temperatures"], "temperatures")))
     if data["target_dtype"] is None:
         return spec
     *drafts, target = spec.chain.levels

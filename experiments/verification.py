@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, method_rows, print_table
-from experiments.bench import ROOT, publish
+from experiments.bench import ROOT
 from experiments.bench_config import prompts_of, read_config
 from experiments.console import ProgressLine
+from experiments.publish import publish
 from ssd.bench.acceptance import Record, edge_counts
 from ssd.bench.experiment import BASELINE, run_pass
 from ssd.bench.loading import Loader

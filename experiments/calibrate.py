@@ -1,0 +1,283 @@
+"""Temperatures of a chain's draft levels: ``python -m experiments.calibrate [key=value ...]``.
+
+For every temperature of the row: texts of the target on the calibration prompts, one teacher-forced pass per
+level, expected acceptance of every pair of levels at every pair of temperatures; from that a vector chosen
+edge by edge from the target down, and one chosen for speed as a whole, saved as options of
+``chain/temperatures``. Then equal and calibrated temperatures side by side on other prompts. Writes
+``results/calibrate/summary.json``, and per temperature ``calibration.json`` and heat maps. See
+docs/calibration.md.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.calibration_figures import heat_map, save
+from analysis.table import SUMMARY_COLUMNS, print_table
+from experiments.calibrate_config import CalibrateSpec, label, plain, read_config
+from experiments.calibrate_rows import EQUAL, JOINT, TOP_DOWN, cell_rows, held_out_rows, pair_name, speed_rows
+from experiments.calibrate_runs import calibration_turns, measure_vectors
+from experiments.publish import publish
+from ssd.bench.environment import git_state, versions
+from ssd.bench.json_files import read_json, write_json
+from ssd.bench.loading import Loader
+from ssd.bench.metrics import tokens_per_second
+from ssd.bench.spec import ChainSpec
+from ssd.bench.statistics import Estimate
+from ssd.bench.summary import Row, write_summary
+from ssd.bench.turns import Turn
+from ssd.calibrate.choice import (
+    Speed,
+    Vector,
+    edge_alphas,
+    edge_cells,
+    equal,
+    joint,
+    predicted_speed,
+    refined,
+    top_down,
+)
+from ssd.calibrate.contexts import contexts_sha256, own_texts, recorded_texts
+from ssd.calibrate.overlap_grid import overlap_grid
+from ssd.calibrate.overlap_table import OverlapTable
+from ssd.calibrate.pass_profile import measured_profile
+from ssd.calibrate.saved import Temperatures, write_temperatures
+from ssd.core.chain import Chain
+from ssd.plan.edge_plan import EdgePlan
+from ssd.plan.inputs import read_inputs
+from ssd.plan.pass_times import Profile
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(arguments: list[str]) -> int:
+    """Calibrate at every temperature, measure, and write; 0 even where a goal is not met, because that is a finding."""
+    spec, chain = read_config(ROOT / "conf" / "calibrate.yaml", arguments)
+    calibrator = Calibrator(spec, chain, shlex.join(["python", "-m", "experiments.calibrate", *arguments]))
+    rows: list[Row] = []
+    for temperature in spec.sampling.temperature:
+        rows += calibrator.run(temperature)
+    print_table([row.as_dict() for row in rows], SUMMARY_COLUMNS)
+    write_summary(spec.results / "summary.json", calibrator.sources, rows)
+    print(f"wrote {spec.results / 'summary.json'}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the calibration prompts decided at one temperature of the row.
+
+    Attributes:
+        temperature: of the row.
+        table: overlaps on the calibration texts.
+        vectors: ``equal``, ``top_down`` and ``joint``.
+        speeds: predicted tokens per second of each.
+        texts: identity of the calibration texts.
+    """
+
+    temperature: float
+    table: OverlapTable
+    vectors: Mapping[str, Vector]
+    speeds: Mapping[str, float]
+    texts: str
+
+
+class Calibrator:
+    """The command's configuration and the models it loaded.
+
+    Attributes:
+        sources: files that the rows so far come from.
+    """
+
+    def __init__(self, spec: CalibrateSpec, chain: ChainSpec, command: str) -> None:
+        self.spec, self.chain_spec, self.command = spec, chain, command
+        self.loader = Loader()
+        self.chain = self.loader.chain(chain)
+        self.names = [f"L{k}" for k in range(len(chain.levels))]
+        self.turns, self.data = calibration_turns(spec, self.chain)
+        self.profile = self._profile()
+        edges = [EdgePlan(e.gamma, e.window, e.verification) for e in chain.edges]
+        self.speed: Speed = predicted_speed(self.profile, edges, spec.largest_gamma)
+        self.sources: list[Path] = []
+
+    def run(self, temperature: float) -> list[Row]:
+        """Everything at one temperature of the row; files are written, rows returned."""
+        found = calibrate(self.chain, self.turns, self.spec, temperature, self.speed)
+        folder = self.spec.results / label(temperature)
+        self._save(found)
+        for message in at_the_end(found.vectors, self.spec.grid, self.names):
+            print(f"warning: {label(temperature)}: {message}", file=sys.stderr)
+        self._write(found, folder)
+        rows = cell_rows(label(temperature), self.names, found.vectors, found.speeds, found.table)
+        if not self.spec.evaluate:
+            self.sources.append(folder / "calibration.json")
+            return rows
+        done, methods = measure_vectors(
+            self.spec, self.chain_spec, found.vectors, temperature, self.loader, self.command
+        )
+        texts = recorded_texts(r for r in done.records if r["method"] == "ar")
+        levels = temperatures_of(found.vectors)
+        held_out = overlap_grid(self.chain, texts, self.spec.sampling.at(temperature), levels, self.spec.bins)
+        self.sources.append(publish(done, folder.parent, folder.name))
+        rows += held_out_rows(label(temperature), self.names, found.vectors, held_out)
+        rows += speed_rows(label(temperature), self.names, methods, done.records)
+        rate = tokens_per_second([r for r in done.records if r["method"] == methods[JOINT]])
+        print(f"{label(temperature)}: joint {found.vectors[JOINT]}, {rate or 0:.1f} tokens/s on other prompts")
+        return rows
+
+    def _profile(self) -> Profile:
+        """Read or timed pass times of the chain's levels."""
+        spec = self.spec
+        if spec.profile is not None:
+            return read_inputs(read_json(Path(spec.profile)), spec.profile).profile.select(self.names)
+        sampling = spec.sampling.at(max(spec.sampling.temperature))
+        p = spec.profiling
+        return measured_profile(self.chain, self.names, self.turns[0].ids, sampling, p.widths, p.repeats, p.context)
+
+    def _save(self, found: Calibration) -> None:
+        """The two calibrated vectors, ready for ``chain/temperatures``."""
+        sources = [level.source for level in self.chain_spec.levels]
+        for name in (TOP_DOWN, JOINT):
+            saved = Temperatures.of(found.vectors[name], sources)
+            write_temperatures(self.spec.saved(found.temperature, name), saved, self._provenance(found, name))
+
+    def _provenance(self, found: Calibration, name: str) -> list[str]:
+        """Where a vector comes from, and what it changes on the calibration texts."""
+        git, known = git_state(), versions()
+        table = found.table
+        lines = [
+            f"Chosen by {self.command}",
+            f"commit {git['commit']}{' and uncommitted changes' if git['dirty'] else ''}; "
+            + ", ".join(f"{k} {v}" for k, v in known.items() if v is not None),
+            f"prompts {self.data['name']} sha256 {self.data['sha256']}, texts sha256 {found.texts}",
+            f"{table.positions} positions, {len(table.prompts)} prompts",
+        ]
+        pairs = zip(edge_cells(found.vectors[EQUAL]), edge_cells(found.vectors[name]), strict=True)
+        for before, after in pairs:
+            change = " -> ".join(interval_text(table.alpha(cell)) for cell in (before, after))
+            lines.append(f"alpha {pair_name(self.names, before)}: {change}")
+        return lines
+
+    def _write(self, found: Calibration, folder: Path) -> None:
+        """``calibration.json`` with every cell, and a heat map per pair of levels."""
+        chosen = dict.fromkeys(cell for v in found.vectors.values() for cell in edge_cells(v))
+        entries = found.table.entries()
+        content = {
+            "schema": 1,
+            "command": self.command,
+            "config": plain(self.spec),
+            "git": git_state(),
+            "versions": versions(),
+            "data": self.data,
+            "texts_sha256": found.texts,
+            "positions": found.table.positions,
+            "prompts": list(found.table.prompts),
+            "levels": [level.source for level in self.chain_spec.levels],
+            "pass_seconds": {x.name: dict_of(x.seconds) for x in self.profile.levels},
+            "vectors": found.vectors,
+            "predicted_tokens_per_second": found.speeds,
+            "cells": entries,
+            "chosen_cells": found.table.split_entries(chosen),
+        }
+        write_json(folder / "calibration.json", content)
+        for draft in range(len(self.names) - 1):
+            pair = [
+                e
+                for e in entries
+                if (e["draft"], e["verifier"]) == (draft, draft + 1)
+                and {e["draft_temperature"], e["verifier_temperature"]} <= {*grid_of(self.spec, found.temperature)}
+            ]
+            marks = {name: (v[draft], v[draft + 1]) for name, v in found.vectors.items()}
+            figure = heat_map(pair, self.names[draft], self.names[draft + 1], marks)
+            save(figure, folder / f"alpha_{self.names[draft]}_{self.names[draft + 1]}")
+
+
+def calibrate(
+    chain: Chain, turns: Sequence[Turn], spec: CalibrateSpec, temperature: float, speed: Speed
+) -> Calibration:
+    """Vectors chosen on the target's texts of ``turns`` at one temperature of the row."""
+    sampling, levels = spec.sampling.at(temperature), len(chain.levels)
+    end = getattr(chain.tokenizer, "eos_token_id", None)
+    texts = own_texts(
+        Chain(chain.levels[-1:]),
+        turns,
+        sampling,
+        spec.tune.max_new_tokens,
+        samples=spec.samples if temperature > 0 else 1,  # greedy texts of one prompt are all the same
+        seed=spec.seed,
+        batch=spec.batch,
+        eos_ids=() if end is None else (int(end),),
+    )
+    grid = grid_of(spec, temperature)
+    table = overlap_grid(chain, texts, sampling, [grid] * levels, spec.bins)
+    vectors = choose(table, levels, temperature, speed)
+    if temperature > 0:
+        fine = finer(grid, vectors, spec.refine)
+        table = table.merged(overlap_grid(chain, texts, sampling, fine, spec.bins))
+        vectors = choose(table, levels, temperature, speed)
+    speeds = {name: speed(edge_alphas(table, v)) for name, v in vectors.items()}
+    return Calibration(temperature, table, vectors, speeds, contexts_sha256(texts))
+
+
+def grid_of(spec: CalibrateSpec, temperature: float) -> list[float]:
+    """Temperatures that the first pass tries on every level: the grid and the row's own; a greedy row has one."""
+    return sorted({*spec.grid, temperature}) if temperature > 0 else [0.0]
+
+
+def finer(grid: Sequence[float], vectors: Mapping[str, Vector], points: int) -> list[list[float]]:
+    """Temperatures of the second pass: around every chosen one, those of the verifier too, and the row's."""
+    target = vectors[EQUAL][-1]
+    found = [[target]]
+    for k in reversed(range(len(vectors[EQUAL]) - 1)):
+        near = (t for v in vectors.values() for t in refined(grid, v[k], points))
+        found.insert(0, sorted({*near, *found[0]}))
+    return found
+
+
+def choose(table: OverlapTable, levels: int, temperature: float, speed: Speed) -> dict[str, Vector]:
+    """The three vectors, from one table."""
+    return {
+        EQUAL: equal(levels, temperature),
+        TOP_DOWN: top_down(table, levels, temperature),
+        JOINT: joint(table, levels, temperature, speed),
+    }
+
+
+def temperatures_of(vectors: Mapping[str, Vector]) -> list[list[float]]:
+    """Per level every temperature that a comparison of the vectors needs: their own, and their verifiers'."""
+    levels = len(next(iter(vectors.values())))
+    own: list[set[float]] = [{v[k] for v in vectors.values()} for k in range(levels)]
+    return [sorted(own[k] | (own[k + 1] if k + 1 < levels else set())) for k in range(levels)]
+
+
+def at_the_end(vectors: Mapping[str, Vector], grid: Sequence[float], names: Sequence[str]) -> list[str]:
+    """A line for every chosen temperature above which the grid has none, so that a better one may lie there."""
+    return [
+        f"{vector}: the temperature of {name}, {t:g}, is the highest of the grid"
+        for vector, own in vectors.items()
+        for name, t in zip(names[:-1], own, strict=False)
+        if vector != EQUAL and t == max(grid)
+    ]
+
+
+def interval_text(alpha: Estimate) -> str:
+    """A value with its interval, where there is one."""
+    ends = "" if alpha.low is None or alpha.high is None else f" [{alpha.low:.4f}, {alpha.high:.4f}]"
+    return f"{alpha.value:.4f}{ends}"
+
+
+def dict_of(seconds: Any) -> dict[str, float]:
+    """Pass times with text keys, ``widthxbatch``."""
+    return {f"{w}x{b}": s for (w, b), s in seconds.items()}
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ValueError as error:
+        sys.exit(f"error: {error}")

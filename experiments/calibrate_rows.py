@@ -1,0 +1,89 @@
+"""Rows of ``results/calibrate/summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ssd.bench.experiment import BASELINE
+from ssd.bench.intervals import edge_estimates
+from ssd.bench.metrics import speedup
+from ssd.bench.records import group_by
+from ssd.bench.statistics import Estimate
+from ssd.bench.summary import Row
+from ssd.calibrate.choice import Vector, edge_cells
+from ssd.calibrate.overlap_table import Cell, OverlapTable
+
+EQUAL, TOP_DOWN, JOINT = "equal", "top_down", "joint"
+CALIBRATED = (TOP_DOWN, JOINT)
+MARGIN = 0.005  # of the speed that a calibrated vector may lose to equal temperatures
+
+
+def pair_name(names: Sequence[str], cell: Cell) -> str:
+    """How rows call the pair of a cell."""
+    return f"{names[cell.draft]}→{names[cell.verifier]}"
+
+
+def cell_rows(
+    prefix: str, names: Sequence[str], vectors: Mapping[str, Vector], speeds: Mapping[str, float], table: OverlapTable
+) -> list[Row]:
+    """The chosen temperatures, their expected acceptance on the calibration texts, and the predicted gain."""
+    rows = []
+    for vector, own in vectors.items():
+        for k, t in enumerate(own[:-1]):
+            rows.append(Row(f"{prefix}: temperature of {names[k]}, {vector}", t, "temperature"))
+        for cell in edge_cells(own):
+            name = f"{prefix}: alpha {pair_name(names, cell)}, {vector}, calibration texts"
+            rows.append(Row.of(name, table.alpha(cell), "share"))
+    for vector in CALIBRATED:
+        rows.append(Row(f"{prefix}: predicted speed, {vector} / equal", speeds[vector] / speeds[EQUAL], "x"))
+    return rows
+
+
+def held_out_rows(prefix: str, names: Sequence[str], vectors: Mapping[str, Vector], table: OverlapTable) -> list[Row]:
+    """Expected acceptance along the target's texts of other prompts, calibrated against equal temperatures."""
+    rows = []
+    for vector, own in vectors.items():
+        for cell in edge_cells(own):
+            name = f"{prefix}: alpha {pair_name(names, cell)}, {vector}"
+            rows.append(Row.of(name, table.alpha(cell), "share"))
+    for vector in CALIBRATED:
+        for cell in edge_cells(vectors[vector]):
+            theirs = best_equal(table, cell, vectors[EQUAL][-1])
+            name = f"{prefix}: alpha {pair_name(names, cell)}, {vector} - equal"
+            rows.append(Row.of(name, table.difference(cell, theirs), "share", goal=0.0))
+    return rows
+
+
+def best_equal(table: OverlapTable, cell: Cell, target: float) -> Cell:
+    """The better, on these very texts, of the two equal settings a draft has for this verifier.
+
+    The draft at its verifier's own temperature, or at the row's; for the edge into the target they are one.
+    """
+    options = [cell._replace(draft_temperature=t) for t in (cell.verifier_temperature, target)]
+    return max((c for c in options if c in table.sums), key=table.value)
+
+
+def speed_rows(
+    prefix: str, names: Sequence[str], methods: Mapping[str, str], records: Sequence[Mapping[str, Any]]
+) -> list[Row]:
+    """Measured speed and counted acceptance of every vector; equal vectors are one method, and their ratio is 1."""
+    by = {str(method): own for (method,), own in group_by(records, "method").items()}
+    ours = {vector: by[method] for vector, method in methods.items()}
+    rows = []
+    for vector in CALIBRATED:
+        goals = {"goal": 1 - MARGIN} if vector == JOINT else {}
+        rows.append(Row.of(f"{prefix}: speed, {vector} / equal", ratio(methods, ours, vector), "x", **goals))
+    for vector, own in ours.items():
+        rows.append(Row.of(f"{prefix}: speedup over AR, {vector}", speedup(own, by[BASELINE]), "x"))
+        for k in range(len(names) - 1):
+            found = edge_estimates(own, k)
+            for metric, unit in (("alpha", "share"), ("tau", "tokens")):
+                name = f"{prefix}: {metric} {names[k]}→{names[k + 1]} in the chain, {vector}"
+                rows.append(Row.of(name, found[metric], unit))
+    return rows
+
+
+def ratio(methods: Mapping[str, str], ours: Mapping[str, Sequence[Mapping[str, Any]]], vector: str) -> Estimate:
+    """Speed of a vector over equal temperatures, paired by prompt."""
+    return speedup(ours[vector], ours[EQUAL])

@@ -1,0 +1,115 @@
+"""Rows of ``results/cascade/summary.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.cascade_config import EXACTLY
+from ssd.bench.statistics import paired_bootstrap, ratio_of_totals
+from ssd.bench.summary import Row
+from ssd.calibrate.cascade import (
+    FALSE_ALARMS,
+    Counts,
+    alpha,
+    counted,
+    counted_by_fate,
+    difference,
+    records_of,
+    same_law,
+)
+
+CHAIN = "in the chain"
+WORDS = {"draft": "accepted", "plain": "computed"}  # the fates that the figures of a report call otherwise
+Records = Sequence[Mapping[str, Any]]
+
+
+def pair(edge: int) -> str:
+    """How rows call the levels of an edge."""
+    return f"L{edge}→L{edge + 1}"
+
+
+def upper_rows(records: Records, windows: Sequence[str], top: int) -> list[Row]:
+    """The last edge: alone, in the chain under each window, and there by fate."""
+    alone = records_of(records, "alone")  # levels of their own: the pair's only edge is 0
+    rows = [
+        Row.of(f"alpha {pair(top)}, alone", alpha(counted(alone, 0)), "share"),
+        Row.of(f"alpha {pair(top)}, alone, first draft token", alpha(counted(alone, 0, True)), "share"),
+    ]
+    for window in windows:
+        own, where = records_of(records, f"{CHAIN}, {window}"), f"{pair(top)}, {CHAIN}, {window}"
+        for first in (False, True):
+            what = f"{where}{', first draft token' if first else ''}"
+            ours, theirs = counted(own, top, first), counted(alone, 0, first)
+            rows.append(Row.of(f"alpha {what}", alpha(ours), "share"))
+            rows.append(Row.of(f"alpha {what} - alone", difference(ours, theirs), "share"))
+        rows += fate_rows(own, top, where)
+    return rows
+
+
+def fate_rows(records: Records, top: int, where: str) -> list[Row]:
+    """Alpha by what became of a token one level below, each fate's share, and accepted below against recovered."""
+    fates = counted_by_fate(records, top)
+    every = counted(records, top)
+    rows = []
+    for own, counts in fates.items():
+        fate = WORDS.get(own, own)
+        rows.append(Row.of(f"alpha {where}, {fate} below", alpha(counts), "share"))
+        table = [(counts[p][1], every[p][1]) for p in every]
+        rows.append(Row.of(f"share of tested {where}, {fate} below", paired_bootstrap(ratio_of_totals, table), "share"))
+    if {"draft", "recovered"} <= set(fates):
+        gap = difference(fates["draft"], fates["recovered"])
+        rows.append(Row.of(f"alpha {where}, accepted - recovered below", gap, "share"))
+    return rows
+
+
+def control_rows(records: Records, control: Records, top: int) -> list[Row]:
+    """Under ``exactly`` the last edge accepts alike whatever drafts below: one test per alternative.
+
+    The goal is a p-value of at least the false-alarm rate, which each test misses that often by chance.
+    """
+    ours = counted(records_of(records, f"{CHAIN}, {EXACTLY}"), top)
+    rows = []
+    for method in dict.fromkeys(r["method"] for r in control):
+        theirs: Counts = counted(records_of(control, method), 0 if method == "alone" else top)
+        found = same_law(ours, theirs)
+        name = f"control {pair(top)}, {EXACTLY}: {CHAIN} - {method}"
+        rows.append(Row(f"{name}, alpha", found.difference, "share", n=found.prompts))
+        rows.append(Row(f"{name}, p-value", found.p, "probability", n=found.prompts, goal=FALSE_ALARMS))
+    return rows
+
+
+def lower_rows(records: Records, alone: Records, windows: Sequence[str], edge: int) -> list[Row]:
+    """A lower edge: alone, along its verifier's own text, and in the chain."""
+    theirs = counted(alone, 0)
+    rows = [Row.of(f"alpha {pair(edge)}, alone", alpha(theirs), "share")]
+    for window in windows:
+        ours = counted(records_of(records, f"{CHAIN}, {window}"), edge)
+        where = f"{pair(edge)}, {CHAIN}, {window}"
+        rows.append(Row.of(f"alpha {where}", alpha(ours), "share"))
+        rows.append(Row.of(f"alpha {where} - alone", difference(ours, theirs), "share"))
+    return rows
+
+
+def recovery_rows(records: Records, top: int) -> list[Row]:
+    """What calibrated temperatures change on every edge, in the chain under ``exactly`` and alone."""
+    before, after = f"{CHAIN}, {EXACTLY}", f"{CHAIN}, {EXACTLY}, calibrated"
+    if not any(r["method"] == after for r in records):  # the calibrated vector is the equal one
+        return []
+    cases = [(before, after, edge, f"{pair(edge)}, {CHAIN}, {EXACTLY}") for edge in range(top + 1)]
+    if any(r["method"] == "alone, calibrated" for r in records):
+        cases.append(("alone", "alone, calibrated", 0, f"{pair(top)}, alone"))
+    rows = []
+    for old, new, edge, where in cases:
+        ours, theirs = counted(records_of(records, new), edge), counted(records_of(records, old), edge)
+        rows.append(Row.of(f"alpha {where}, calibrated", alpha(ours), "share"))
+        rows.append(Row.of(f"alpha {where}, calibrated - equal", difference(ours, theirs), "share"))
+    return rows
+
+
+def figure_rows(rows: Sequence[Row], top: int) -> list[dict[str, Any]]:
+    """What the figure shows: every alpha of the last edge that is no difference; in the chain unless alone."""
+    prefix = f"alpha {pair(top)}, "
+    chosen = [r for r in rows if r.name.startswith(prefix) and " - " not in r.name]
+    names = [r.name.removeprefix(prefix).removeprefix(f"{CHAIN}, ") for r in chosen]
+    return [{"name": n, "value": r.value, "low": r.low, "high": r.high} for n, r in zip(names, chosen, strict=True)]

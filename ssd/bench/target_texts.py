@@ -1,0 +1,235 @@
+"""The target's own texts, and what every level says along them: acceptance before any draft is run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ssd.bench.teacher_forced import CHUNK
+from ssd.core.chain import Chain
+from ssd.core.generate import generate
+from ssd.core.ngram import Ngram
+from ssd.core.requests import Request, Sampling
+from ssd.core.sampling import Law, LevelSampling, law
+from ssd.core.verification import overlaps, translate
+from ssd.plan.replay import TextRates, pooled_rates
+
+PLACES = 8  # tokens of a look-up that are replayed
+WARM_UP = 4  # tokens of an untimed first call
+
+
+@dataclass(frozen=True)
+class TargetTexts:
+    """Continuations by the target alone, and what they took.
+
+    Attributes:
+        texts: prompt and continuation.
+        new: tokens of each continuation, end of text included.
+        rest_seconds: decode seconds outside passes, per pass of a batch.
+        pass_seconds: decode seconds inside passes, per pass of a batch.
+        passes: decode passes behind the two.
+    """
+
+    texts: tuple[tuple[int, ...], ...]
+    new: tuple[int, ...]
+    rest_seconds: float
+    pass_seconds: float
+    passes: int
+
+
+def target_texts(
+    chain: Chain, prompts: Sequence[Sequence[int]], sampling: Sampling, tokens: int, batch: int, ignore_eos: bool
+) -> TargetTexts:
+    """Every prompt continued by the target alone, ``batch`` at a time; texts of fewer than 2 tokens are left out.
+
+    Raises:
+        ValueError: if no text is left.
+    """
+    alone = Chain(chain.levels[-1:], tokenizer=chain.tokenizer)
+    end = getattr(chain.tokenizer, "eos_token_id", None)
+    requests = [
+        Request(
+            tuple(p),
+            sampling,
+            request=i,
+            max_new_tokens=tokens,
+            eos_ids=() if end is None else (int(end),),
+            ignore_eos=ignore_eos,
+        )
+        for i, p in enumerate(prompts)
+    ]
+    texts, new, rest, inside, passes = [], [], 0.0, 0.0, 0
+    generate(alone, [replace(requests[0], max_new_tokens=min(tokens, WARM_UP))])
+    for first in range(0, len(requests), batch):
+        group = requests[first : first + batch]
+        done = generate(alone, group)
+        rest += done[0].seconds.rest
+        inside += done[0].seconds.passes[0]
+        passes += max(len(g.ids) - g.first_pass_tokens for g in done)
+        for request, g in zip(group, done, strict=True):
+            if len(g.ids) >= 2:
+                texts.append((*request.ids, *g.ids))
+                new.append(len(g.ids))
+    if not texts or not passes:
+        raise ValueError("tuning prompts: the target ends every text at once, so nothing can be measured on them")
+    return TargetTexts(tuple(texts), tuple(new), rest / passes, inside / passes, passes)
+
+
+@torch.inference_mode()
+def rates_along(chain: Chain, found: TargetTexts, sampling: Sampling) -> dict[tuple[int, int], list[TextRates]]:
+    """For every pair of models (a below b): chance that a's token passes b at each new position, text by text.
+
+    The chance is the sum over the vocabulary of min(b, a), each level at its own settings, along the target's
+    text; at temperature 0 it is 0 or 1. ``maxima`` are of level a.
+    """
+    models = [k for k, level in enumerate(chain.levels) if not level.is_ngram]
+    pairs = list(itertools.combinations(models, 2))
+    between = {(a, b): (chain.ids_between(a, b), chain.ids_between(b, a)) for a, b in pairs}
+    out: dict[tuple[int, int], list[TextRates]] = {pair: [] for pair in pairs}
+    for laws in _laws(chain, found, sampling, models):
+        for a, b in pairs:
+            rates, maxima = [], []
+            for law_a, law_b in zip(laws[a], laws[b], strict=True):
+                assert law_a.confidence is not None
+                rates.append(_pass_chance(law_a, law_b, between[a, b]))
+                maxima.append(law_a.confidence[0].double())
+            out[a, b].append(TextRates(torch.cat(rates).numpy(), torch.cat(maxima).numpy()))
+    return out
+
+
+@dataclass(frozen=True)
+class LookUpRates:
+    """What a look-up's proposals are worth along the target's texts.
+
+    Attributes:
+        coverage: share of positions at which it proposes anything.
+        by_place: per verifying level, chance that token i of a proposal passes, those before it being right;
+            rare places share the last entry.
+        n: positions; proposals: those with a proposal.
+    """
+
+    coverage: float
+    by_place: Mapping[int, tuple[float, ...]]
+    n: int
+    proposals: int
+
+
+@torch.inference_mode()
+def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Sampling) -> LookUpRates:
+    """Every new position's look-up, replayed; token i > 0 counts where the tokens before it are the text's.
+
+    A look-up's law is a point mass, so its token passes with the verifier's probability of it.
+    """
+    models = [k for k, level in enumerate(chain.levels) if not level.is_ngram]
+    passed = {k: torch.zeros(PLACES, dtype=torch.float64) for k in models}
+    reached = torch.zeros(PLACES, dtype=torch.float64)
+    n = proposals = 0
+    for (text, new), laws in zip(
+        zip(found.texts, found.new, strict=True), _laws(chain, found, sampling, models), strict=True
+    ):
+        guesses, own = _guesses(ngram, text, new)
+        n, proposals = n + new, proposals + own
+        known = guesses >= 0
+        reached += known.sum(0)
+        for k in models:
+            chance = torch.cat([_chance_of(chain, k, x, g) for x, g in _chunks(laws[k], guesses)])
+            passed[k] += torch.where(known, chance, 0.0).sum(0)
+    rates = {k: tuple(pooled_rates(passed[k].numpy(), reached.numpy())) for k in models}
+    return LookUpRates(proposals / n, rates, n, proposals)
+
+
+def _guesses(ngram: Ngram, text: Sequence[int], new: int) -> tuple[Tensor, int]:
+    """[new, PLACES] token i of the proposal made i positions before, -1 for none; and the proposals."""
+    first, proposals = len(text) - new, 0
+    table = torch.full((new, PLACES), -1)
+    for t in range(new):
+        proposal = ngram.look_up(text[: first + t], PLACES)
+        proposals += bool(proposal)
+        for i, token in enumerate(proposal[: new - t]):
+            table[t + i, i] = token
+            if token != text[first + t + i]:
+                break
+    return table, proposals
+
+
+def _laws(
+    chain: Chain, found: TargetTexts, sampling: Sampling, models: Sequence[int]
+) -> Iterator[dict[int, list[Law]]]:
+    """Text by text, each level's laws of the new tokens in chunks; every level scores the text once."""
+    last = len(chain.levels) - 1
+    rows = {k: sampling if k == last else sampling.overridden_by(chain.levels[k].sampling) for k in models}
+    settings = {k: LevelSampling([row], torch.device("cpu"), confidence=k < last) for k, row in rows.items()}
+    for text, new in zip(found.texts, found.new, strict=True):
+        tokens = torch.tensor(text[:-1])[None]  # the last token is predicted, never fed
+        laws: dict[int, list[Law]] = {}
+        for k in models:
+            level = chain.scorer(k)
+            if level.max_positions is not None and tokens.shape[1] > level.max_positions:
+                raise ValueError(
+                    f"{chain.names[k]}: a tuning text of {tokens.shape[1]} tokens exceeds its position limit "
+                    f"{level.max_positions}; choose shorter prompts or fewer new tokens"
+                )
+            level.allocate(1, tokens.shape[1])
+            level.owner = found
+            first = tokens.shape[1] - new
+            if first:
+                level.fill(_fed(chain, k, tokens[:, :first]), torch.tensor([0], device=level.device))
+            laws[k] = []
+            for start in range(first, tokens.shape[1], CHUNK):
+                block = _fed(chain, k, tokens[:, start : start + CHUNK])
+                logits = level.score(block, torch.tensor([start], device=level.device), block.shape[1]).cpu()
+                order = chain.output_order(k)
+                own = logits[..., : chain.output_size(k)] if order is None else logits[..., order.cpu()]
+                laws[k].append(law(own, settings[k]))
+        yield laws
+
+
+def _fed(chain: Chain, k: int, tokens: Tensor) -> Tensor:
+    """Tokens as the decoder feeds them to level k: ids that it cannot embed become 0."""
+    level = chain.scorer(k)
+    return tokens.masked_fill(tokens >= level.embeddings, 0).to(level.device)
+
+
+def _pass_chance(draft: Law, verifier: Law, between: tuple[Tensor | None, Tensor | None]) -> Tensor:
+    """[T] chance that a token of ``draft`` passes ``verifier``; ids of one in the other in ``between``."""
+    there, back = between
+    if draft.probs is not None and verifier.probs is not None:
+        return overlaps(draft.probs, verifier.probs, there)[0].double()
+    if draft.probs is not None:
+        return _share(draft.probs, translate(verifier.argmax, back))
+    token = translate(draft.argmax, there)
+    if verifier.probs is None:
+        return torch.eq(token, verifier.argmax)[0].double()
+    return _share(verifier.probs, token)
+
+
+def _share(probs: Tensor, token: Tensor) -> Tensor:
+    """[T] probability of ``token`` [1, T], 0 where it is -1."""
+    found = probs.gather(-1, token.clamp(min=0)[..., None])[0, :, 0].double()
+    return found * (token[0] >= 0)
+
+
+def _chance_of(chain: Chain, k: int, rows: Law, tokens: Tensor) -> Tensor:
+    """[T, PLACES] level k's probability of target ids ``tokens`` [T, PLACES]; anything where they are -1."""
+    ids = chain.output_ids(k)
+    own = tokens.clamp(min=0)
+    if ids is not None:
+        table = torch.full((chain.vocab_size,), -1, dtype=torch.int64)
+        table[ids] = torch.arange(len(ids))
+        own = table[own]
+    if rows.probs is None:
+        return torch.eq(own, rows.argmax[0][:, None]).double()
+    return rows.probs[0].gather(1, own.clamp(min=0)).double() * (own >= 0)
+
+
+def _chunks(laws: Sequence[Law], guesses: Tensor) -> Iterator[tuple[Law, Tensor]]:
+    """Each chunk of laws with its rows of ``guesses``."""
+    begin = 0
+    for rows in laws:
+        size = rows.argmax.shape[1] if rows.probs is None else rows.probs.shape[1]
+        yield rows, guesses[begin : begin + size]
+        begin += size

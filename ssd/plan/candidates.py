@@ -1,0 +1,128 @@
+"""Every sub-chain of a list of levels, each with its best draft lengths, ranked."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ssd.plan.acceptance import Acceptance
+from ssd.plan.chain_recursion import Memo
+from ssd.plan.edge_plan import EdgePlan
+from ssd.plan.pass_times import Profile
+from ssd.plan.prediction import Prediction, predict
+
+LARGEST_GAMMA = 10
+IDLE = 1e-9  # passes per token at or below which a level does nothing
+Pairwise = Mapping[tuple[str, str], Acceptance]  # (draft, verifier) by name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sub-chain with its edges and what is predicted for it."""
+
+    names: tuple[str, ...]
+    edges: tuple[EdgePlan, ...]
+    prediction: Prediction
+
+    @property
+    def gammas(self) -> tuple[int, ...]:
+        """Draft lengths from the lowest edge up; empty for AR."""
+        return tuple(edge.gamma for edge in self.edges)
+
+    def __str__(self) -> str:
+        return "→".join(self.names) + (f" gamma={','.join(map(str, self.gammas))}" if self.edges else " (AR)")
+
+
+def sub_chains(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """All chains with the last level as target: AR, pairs, triples, …, in order of depth."""
+    *drafts, target = names
+    return [(*chosen, target) for depth in range(len(names)) for chosen in itertools.combinations(drafts, depth)]
+
+
+def edge_acceptance(names: Sequence[str], pairwise: Pairwise) -> tuple[Acceptance, ...]:
+    """One model per edge of a chain.
+
+    Raises:
+        ValueError: if a pair was not measured.
+    """
+    for pair in itertools.pairwise(names):
+        if pair not in pairwise:
+            raise ValueError(f"acceptance: nothing is known about {pair[0]} drafting for {pair[1]}")
+    return tuple(pairwise[pair] for pair in itertools.pairwise(names))
+
+
+def best_gammas(
+    profile: Profile,
+    acceptance: Sequence[Acceptance],
+    batch: int = 1,
+    windows: Sequence[str] = ("at_least",),
+    largest: int = LARGEST_GAMMA,
+    memo: Memo | None = None,
+) -> Plan:
+    """The draft lengths 1 .. ``largest`` per edge, and the window, with the fewest seconds per token.
+
+    All vectors are tried up to depth 2. Deeper chains improve one edge at a time from several starts until
+    nothing improves, which finds a vector no single change can better. A vector that leaves a level idle
+    (``exactly`` with one token takes plain steps) is another, shorter chain and comes last.
+
+    Args:
+        windows: rules to try on the edges above the lowest; a level 0 block holds gamma tokens under each.
+    """
+    memo = {} if memo is None else memo
+    found: dict[tuple[EdgePlan, ...], Plan] = {}
+
+    def plan(window: str, gammas: Sequence[int]) -> Plan:
+        edges = tuple(
+            EdgePlan(g, window if k else "at_least", a.verification)
+            for k, (g, a) in enumerate(zip(gammas, acceptance, strict=True))
+        )
+        if edges not in found:
+            found[edges] = Plan(profile.names, edges, predict(profile, edges, acceptance, batch, memo))
+        return found[edges]
+
+    depth = len(acceptance)
+    for window in windows:
+        if depth <= 2:
+            for gammas in itertools.product(range(1, largest + 1), repeat=depth):
+                plan(window, gammas)
+        else:
+            for start in (1, 3, 6):
+                best = plan(window, [min(start, largest)] * depth)
+                while True:
+                    better = min((plan(window, g) for g in neighbours(best.gammas, largest)), key=_seconds)
+                    if _seconds(better) >= _seconds(best):
+                        break
+                    best = better
+    if not found:
+        raise ValueError("windows: at least one rule is needed")
+    return min(found.values(), key=lambda p: (_seconds(p), p.gammas))
+
+
+def rank(
+    profile: Profile,
+    pairwise: Pairwise,
+    batch: int = 1,
+    windows: Sequence[str] = ("at_least",),
+    largest: int = LARGEST_GAMMA,
+) -> list[Plan]:
+    """Every sub-chain at its best draft lengths, fastest first; AR is among them."""
+    plans = []
+    for names in sub_chains(profile.names):
+        plans.append(best_gammas(profile.select(names), edge_acceptance(names, pairwise), batch, windows, largest))
+    return sorted(plans, key=lambda p: (p.prediction.seconds_per_token, len(p.names)))
+
+
+def neighbours(gammas: Sequence[int], largest: int) -> Iterator[tuple[int, ...]]:
+    """Vectors that differ in one entry, by any amount."""
+    for k in range(len(gammas)):
+        for g in range(1, largest + 1):
+            if g != gammas[k]:
+                yield (*gammas[:k], g, *gammas[k + 1 :])
+
+
+def _seconds(plan: Plan) -> float:
+    """Seconds per token, infinite where a level never runs."""
+    idle = min(plan.prediction.passes_per_token) <= IDLE
+    return math.inf if idle else plan.prediction.seconds_per_token

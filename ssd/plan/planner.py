@@ -1,0 +1,185 @@
+"""Every sub-chain at its best settings, ranked, with what would change the order: the content of ``plan.json``."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, edge_acceptance, sub_chains
+from ssd.plan.chain_recursion import Memo
+from ssd.plan.inputs import Pair, PlanInputs, pair_name
+from ssd.plan.insertion import insertion
+from ssd.plan.recommendation import Ranking, recommend
+from ssd.plan.sensitivity import Setting, flip_by_alpha, flip_by_latency
+
+SCHEDULE = "serial"
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched.
+
+    Attributes:
+        batch: rows decoded together.
+        windows: rules to try on the edges above the lowest.
+        largest: longest draft tried per edge.
+        memory_limit: bytes that the weights of a plan may take; ``None``: any.
+    """
+
+    batch: int = 1
+    windows: tuple[str, ...] = ("at_least", "exactly")
+    largest: int = LARGEST_GAMMA
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "largest"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether the weights fit.
+
+        Raises:
+            ValueError: if there is a limit and the bytes of a level are unknown.
+        """
+        if self.memory_limit is None:
+            return True
+        if plan.prediction.bytes is None:
+            raise ValueError(f"memory_limit: {self.memory_limit!r}, but the bytes of a level of {plan} are unknown")
+        return plan.prediction.bytes <= self.memory_limit
+
+
+def ranking(inputs: PlanInputs, search: Search) -> Ranking:
+    """Every sub-chain whose acceptance is known, fastest first, those that do not fit last."""
+    plans, unknown = [], {}
+    memo: Memo = {}
+    for names in sub_chains(inputs.profile.names):
+        missing = [pair_name(p) for p in itertools.pairwise(names) if p not in inputs.pairwise]
+        if missing:
+            unknown[names] = missing
+            continue
+        acceptance = edge_acceptance(names, inputs.pairwise)
+        windows = search.windows if len(names) > 2 else ("at_least",)
+        plans.append(best_gammas(inputs.profile.select(names), acceptance, search.batch, windows, search.largest, memo))
+    plans.sort(key=lambda p: (not search.fits(p), p.prediction.seconds_per_token, len(p.names)))
+    if not search.fits(plans[0]):
+        least = min(p.prediction.bytes or 0 for p in plans)
+        raise ValueError(f"memory_limit: {search.memory_limit!r} is too little, the smallest plan needs {least} bytes")
+    fitting = [p for p in plans if search.fits(p)]
+    return Ranking(tuple(fitting), tuple(p for p in plans if not search.fits(p)), unknown)
+
+
+def make_plan(inputs: PlanInputs, search: Search) -> tuple[Ranking, dict[str, Any]]:
+    """The ranking, and what ``plan.json`` says of it (docs/plan.md), times and versions aside."""
+    found = ranking(inputs, search)
+    setting = Setting(inputs.profile, inputs.pairwise, search.batch, windows=search.windows, largest=search.largest)
+    top = found.plans[0]
+    data: dict[str, Any] = {
+        "recommendation": recommend(found, setting),
+        "batch": search.batch,
+        "memory_limit": search.memory_limit,
+        "plans": [entry(p, inputs, fits=p in found.plans) for p in (*found.plans, *found.too_large)],
+        "unknown": [{"levels": list(names), "missing": missing} for names, missing in found.unknown.items()],
+        "acceptance": {
+            pair_name(p): {"alpha": inputs.alphas[p], "first": model.at(0, "plain"), "origin": inputs.origins[p]}
+            for p, model in inputs.pairwise.items()
+        },
+        "insertions": insertions(inputs, search),
+        "sensitivity": sensitivity(setting, top, found.plans[1]) if len(found.plans) > 1 else [],
+        "second_columns": second_columns(inputs, search, top),
+    }
+    return found, data
+
+
+def label(plan: Plan) -> str:
+    """How tables and records call a plan: levels, draft lengths, and windows other than ``at_least``."""
+    if not plan.edges:
+        return f"{plan.names[0]} alone"
+    parts = [f"{e.gamma}" if e.window == "at_least" else f"{e.gamma} {e.window}" for e in plan.edges]
+    return f"{'→'.join(plan.names)} [{', '.join(parts)}]"
+
+
+def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
+    """One plan as it stands in ``plan.json``."""
+    p = plan.prediction
+    temperature = dict(zip(inputs.profile.names, inputs.temperatures, strict=True))
+    return {
+        "label": label(plan),
+        "levels": list(plan.names),
+        "depth": len(plan.edges),
+        "gammas": list(plan.gammas),
+        "edges": [{"gamma": e.gamma, "window": e.window, "verification": e.verification} for e in plan.edges],
+        "temperatures": [temperature[name] for name in plan.names],
+        "schedule": SCHEDULE,
+        "speedup": p.speedup,
+        "speedup_per_device": p.speedup_per_device,
+        "devices": p.devices,
+        "tokens_per_second": 1 / p.seconds_per_token,
+        "tau": p.tau,
+        "taus": list(p.taus),
+        "alphas": list(p.alphas),
+        "passes_per_token": list(p.passes_per_token),
+        "seconds_per_token": list(p.seconds),
+        "bytes": p.bytes,
+        "fits": fits,
+        "bound": {"level": p.bound.level, "share": p.bound.share, "speedup": p.bound.speedup},
+    }
+
+
+def insertions(inputs: PlanInputs, search: Search) -> list[dict[str, Any]]:
+    """The closed-form condition of insertion for every low, middle and target level whose pairs are known.
+
+    It idealises (one rate per pair, a pass at one token's time, no overshoot): the reason behind a ranking,
+    not the ranking (``ssd.plan.insertion``).
+    """
+    *drafts, target = inputs.profile.levels
+    rows = []
+    for low, middle in itertools.combinations(drafts, 2):
+        pairs = [(low.name, middle.name), (middle.name, target.name), (low.name, target.name)]
+        if any(p not in inputs.pairwise for p in pairs):
+            continue
+        c0, c1 = (x.at(1, search.batch) / target.at(1, search.batch) for x in (low, middle))
+        low_mid, mid_top, low_top = (inputs.alphas[p] for p in pairs)
+        if low.look_up:  # what it proposes at all is what can be accepted, at no cost worth counting
+            low_mid, low_top = low_mid * low.coverage, low_top * low.coverage
+        found = insertion(c0, c1, low_mid, mid_top, low_top, search.largest)
+        rows.append(
+            {
+                "low": low.name,
+                "middle": middle.name,
+                "target": target.name,
+                "cost_ratios": [c0, c1],
+                "alphas": dict(zip(map(pair_name, pairs), (low_mid, mid_top, low_top), strict=True)),
+                "low_pair": found.low_pair,
+                "middle_pair": found.mid_pair,
+                "triple": found.triple,
+                "pays": found.pays,
+                "middle_alpha_needed": found.mid_alpha_needed,
+                "low_alpha_needed": found.low_alpha_needed,
+            }
+        )
+    return rows
+
+
+def sensitivity(setting: Setting, first: Plan, second: Plan) -> list[dict[str, Any]]:
+    """What changes the order of two plans, each input alone: acceptance of a pair, pass time of a level."""
+    pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(first.names), *itertools.pairwise(second.names)]))
+    rows: list[dict[str, Any]] = []
+    for pair in pairs:
+        change = flip_by_alpha(setting, first, second, pair)
+        rows.append({"input": "alpha", "of": pair_name(pair), "change": change})
+    for name in dict.fromkeys([*first.names, *second.names]):
+        rows.append({"input": "latency", "of": name, "factor": flip_by_latency(setting, first, second, name)})
+    between = {"first": label(first), "second": label(second)}
+    return [between | row for row in rows]
+
+
+def second_columns(inputs: PlanInputs, search: Search, top: Plan) -> list[dict[str, Any]]:
+    """For each published value in doubt: the best plan with its other value, and whether the verdict stands."""
+    rows = []
+    for pair, model in inputs.second.items():
+        other = replace(inputs, pairwise={**inputs.pairwise, pair: model}, second={})
+        best = ranking(other, search).plans[0]
+        rows.append({"pair": pair_name(pair), "best": label(best), "stands": best.names == top.names})
+    return rows

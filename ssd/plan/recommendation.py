@@ -1,0 +1,131 @@
+"""What to use, in words: every number in the sentences comes from the plans they compare."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ssd.plan.candidates import Plan
+from ssd.plan.inputs import Pair, pair_name
+from ssd.plan.sensitivity import Setting, flip_by_alpha, flip_by_latency
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Plans in order.
+
+    Attributes:
+        plans: those that fit, fastest first; AR is among them where it fits.
+        too_large: those that do not.
+        unknown: pairs that are missing, by chains that could not be planned for want of them.
+    """
+
+    plans: tuple[Plan, ...]
+    too_large: tuple[Plan, ...]
+    unknown: dict[tuple[str, ...], list[str]]
+
+
+def recommend(found: Ranking, setting: Setting) -> str:
+    """One paragraph: the best plan, and why it is not a shorter or a longer one."""
+    top, target = found.plans[0], found.plans[0].names[-1]
+    if not top.edges:
+        sentences = [f"Use {target} alone.", *_why_alone(found, setting)]
+    else:
+        sentences = [
+            f"Use {name(top)}: predicted {_x(top)} the speed of {target} alone.",
+            *_why_not_longer(found, setting),
+            *(_why_level(found, setting, level) for level in reversed(top.names[:-1])),
+        ]
+    if found.too_large and found.too_large[0].prediction.speedup > top.prediction.speedup:
+        rival = found.too_large[0]
+        sentences.append(f"{name(rival)} is predicted at {_x(rival)}, but its weights exceed the memory limit.")
+    if found.unknown:
+        chains = ", ".join("→".join(names) for names in found.unknown)
+        sentences.append(f"Not planned, because an acceptance is unknown: {chains}.")
+    return " ".join(s for s in sentences if s)
+
+
+def name(plan: Plan) -> str:
+    """Levels and draft lengths, in words."""
+    if not plan.edges:
+        return f"{plan.names[0]} alone"
+    return f"{'→'.join(plan.names)} with gamma {', '.join(map(str, plan.gammas))}"
+
+
+def _why_alone(found: Ranking, setting: Setting) -> list[str]:
+    """Why no draft pays: the best rival, and what a draft of one token would need."""
+    rivals = [p for p in found.plans if p.edges]
+    if not rivals:
+        return ["There is no draft to compare with."]
+    rival = rivals[0]
+    out = [f"No draft pays: the best chain, {name(rival)}, is predicted at {_x(rival)}."]
+    pair = next((p for p in rivals if len(p.edges) == 1), None)
+    if pair is None:
+        return out
+    draft, target = setting.profile.select(pair.names).levels
+    own = target.at(1, setting.batch)
+    cost, wider = draft.at(1, setting.batch) / own, target.at(2, setting.batch) / own - 1
+    need, has = cost + wider, setting.pairwise[draft.name, target.name].at(0, "plain")
+    reason = (
+        f"A draft token of {draft.name} costs {cost:.2f} of a pass of {target.name} and {wider:.2f} more to check it"
+    )
+    if draft.look_up:
+        return [*out, f"{reason}, and {draft.name} proposes only {draft.coverage:.0%} of the time."]
+    if need >= 1:
+        return [*out, f"{reason}, so that one would not pay at any acceptance."]
+    return [*out, f"{reason}, so that one pays from acceptance {need:.2f} on; it has {has:.2f}."]
+
+
+def _why_not_longer(found: Ranking, setting: Setting) -> list[str]:
+    """Why one more level does not pay: the best chain that has all of the top's levels and another."""
+    top = found.plans[0]
+    rival = next((p for p in found.plans if set(p.names) > set(top.names)), None)
+    if rival is None:
+        return []
+    extra = [n for n in rival.names if n not in top.names]
+    where = "the middle level" if rival.names.index(extra[-1]) > 0 else "another level below"
+    lost = 1 - rival.prediction.speedup / top.prediction.speedup
+    return [
+        f"{where.capitalize()} ({', '.join(extra)}) does not pay because {name(rival)} is predicted at {_x(rival)}, "
+        f"{lost:.0%} less; {_would_change(setting, top, rival, extra)}."
+    ]
+
+
+def _why_level(found: Ranking, setting: Setting, level: str) -> str:
+    """Why a level of the top plan is there: the best plan without it, and what would end that."""
+    top = found.plans[0]
+    rival = next((p for p in found.plans if level not in p.names), None)
+    if rival is None:
+        return ""
+    gain = top.prediction.speedup / rival.prediction.speedup - 1
+    what = f"{level} as the middle level" if top.names.index(level) > 0 else f"{level} as the lowest level"
+    return (
+        f"{what} pays because the best plan without it, {name(rival)}, is predicted at {_x(rival)}, so it adds "
+        f"{gain:.0%}; {_would_change(setting, top, rival, [level])}."
+    )
+
+
+def _would_change(setting: Setting, top: Plan, rival: Plan, levels: Sequence[str]) -> str:
+    """Which acceptance or pass time of these levels would put the rival first."""
+    ways = []
+    pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(top.names), *itertools.pairwise(rival.names)]))
+    for pair in pairs:
+        if not set(pair) & set(levels):
+            continue
+        change = flip_by_alpha(setting, top, rival, pair)
+        if change is not None:
+            now = setting.pairwise[pair].at(0, "plain")
+            then = setting.pairwise[pair].shifted(change).at(0, "plain")
+            ways.append(f"an acceptance of {pair_name(pair)} of {then:.2f} instead of {now:.2f}")
+    for level in levels:
+        factor = flip_by_latency(setting, top, rival, level)
+        if factor is not None:
+            ways.append(f"passes of {level} {factor:.2f} times as long")
+    if not ways:
+        return "no change of one acceptance or pass time of it alone would reverse that"
+    return f"{', or '.join(ways)} would reverse that"
+
+
+def _x(plan: Plan) -> str:
+    return f"{plan.prediction.speedup:.2f}x"

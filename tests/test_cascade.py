@@ -1,0 +1,295 @@
+"""Acceptance of an edge alone, in the chain and by fate; and that under ``exactly`` nothing below can be seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from bigram_chains import Bigram, bigram_chain, random_logits
+
+from analysis.calibration_page import BEGIN, END, PAGE, between_marks, control_table, edge_table, vector_table
+from analysis.table import MISSING
+from experiments import cascade
+from experiments.cascade_config import read_config, windowed
+from experiments.cascade_rows import figure_rows
+from experiments.run import CONF
+from ssd.bench.loading import Loader
+from ssd.bench.records import read_run
+from ssd.bench.spec import EdgeSpec, read_chain
+from ssd.bench.summary import Row, Summary, read_summary
+from ssd.calibrate.cascade import FALSE_ALARMS, alpha, counted, counted_by_fate, difference, records_of, same_law
+from ssd.calibrate.pair_alone import WholeVocabulary, pair_alone
+from ssd.calibrate.saved import Temperatures, write_temperatures
+from ssd.core.chain import Chain, Edge, Level
+from ssd.core.generate import generate
+from ssd.core.ngram import Ngram
+from ssd.core.requests import Request, Sampling
+
+VOCAB = 10
+
+
+def entry(edge, block_start, start, drafted, accepted, end):
+    tested = accepted + (end == "recovered")
+    return {
+        "edge": edge,
+        "block_start": block_start,
+        "start": start,
+        "drafted": drafted,
+        "tested": tested,
+        "accepted": accepted,
+        "emitted": accepted + 1,
+        "end": end,
+        "overlap": [],
+    }
+
+
+SCRIPT = [
+    {
+        "method": "x",
+        "prompt_id": "p",
+        "rounds": [
+            entry(0, 5, 5, 2, 1, "recovered"),  # L1's block from 5 on: draft, recovered
+            entry(0, 5, 7, 2, 2, "bonus"),  # and draft, draft, bonus
+            entry(1, 5, 5, 5, 3, "recovered"),  # the third passes, the fourth does not
+        ],
+    },
+    {"method": "x", "prompt_id": "q", "rounds": [entry(0, 9, 9, 1, 0, "recovered"), entry(1, 9, 9, 1, 0, "recovered")]},
+]
+
+
+def test_counts_by_prompt_first_token_and_fate():
+    assert counted(SCRIPT, 1) == {"p": (3, 4), "q": (0, 1)}
+    assert counted(SCRIPT, 1, first_only=True) == {"p": (1, 1), "q": (0, 1)}
+    assert counted_by_fate(SCRIPT, 1) == {
+        "draft": {"p": (2, 3), "q": (0, 0)},
+        "recovered": {"p": (1, 1), "q": (0, 1)},
+    }
+    assert alpha(counted(SCRIPT, 1)).value == pytest.approx(3 / 5)
+    assert difference(counted(SCRIPT, 1), counted(SCRIPT, 1, True)).value == pytest.approx(3 / 5 - 1 / 2)
+    whole = [{**SCRIPT[1], "rounds": [{**SCRIPT[1]["rounds"][1], "tested": None}]}]
+    with pytest.raises(ValueError, match="under block verification no single token is tested"):
+        counted(whole, 1)
+    with pytest.raises(ValueError, match="are in one of the two runs only"):
+        same_law(counted(SCRIPT, 1), counted(SCRIPT[:1], 1))
+    with pytest.raises(ValueError, match="none of method 'y'"):
+        records_of(SCRIPT, "y")
+
+
+def dice(generator, rates):
+    """Counts of prompts that differ in rate and length."""
+    tested = generator.integers(20, 60, len(rates))
+    return {
+        str(i): (float(generator.binomial(n, r)), float(n)) for i, (n, r) in enumerate(zip(tested, rates, strict=True))
+    }
+
+
+def test_the_control_rejects_one_law_no_more_often_than_stated():
+    # 300 pairs of runs of one law at level .1: more than 48 rejections have a chance below 1e-3 (binomial tail).
+    generator = np.random.default_rng(1)
+    rates = generator.uniform(0.3, 0.9, 24)
+    found = [same_law(dice(generator, rates), dice(generator, rates), draws=400).p for _ in range(300)]
+    assert sum(p <= 0.1 for p in found) <= 48
+    assert min(found) > 0
+
+
+def test_the_control_sees_a_difference_of_a_tenth():
+    # 24 prompts of 40 tokens: the standard error of the difference is .021, so p <= .001 is missed rarely (below 5%).
+    generator = np.random.default_rng(2)
+    rates = np.full(24, 0.6)
+    assert same_law(dice(generator, rates + 0.1), dice(generator, rates)).p <= FALSE_ALARMS
+
+
+# --- the engine ---------------------------------------------------------------------------------------------------
+
+TARGET, MIDDLE = random_logits(0, VOCAB, spread=1.0), random_logits(1, VOCAB, spread=1.0)
+MIDDLE = 0.6 * TARGET + 0.6 * MIDDLE
+SMALL = 0.5 * MIDDLE + 0.5 * random_logits(2, VOCAB, spread=1.0)
+EXACTLY = [Edge(2), Edge(3, "exactly")]
+
+
+def decoded(chain: Chain, seed: int, method: str = "x") -> list[dict]:
+    """Records of 30 prompts of one token, 48 tokens each."""
+    requests = [Request((i % VOCAB,), Sampling(1.0), seed, request=i, max_new_tokens=48) for i in range(30)]
+    return [
+        {"method": method, "prompt_id": str(i), "rounds": [vars(r) for r in g.rounds]}
+        for i, g in enumerate(generate(chain, requests))
+    ]
+
+
+def below(level: Level, edges=EXACTLY) -> Chain:
+    """The chain with another level 0."""
+    return Chain((level, Level(Bigram(MIDDLE)), Level(Bigram(TARGET))), tuple(edges))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda: (below(Level(Ngram())), 1), id="look-up"),
+        pytest.param(
+            lambda: (bigram_chain([SMALL, MIDDLE, TARGET], EXACTLY, temperatures=[0.3, None, None]), 1), id="cold"
+        ),
+        pytest.param(lambda: (below(Level(Bigram(random_logits(9, VOCAB)))), 1), id="stranger"),
+        pytest.param(lambda: (bigram_chain([MIDDLE, TARGET], [Edge(3)]), 0), id="alone"),
+    ],
+)
+def test_under_exactly_the_upper_edge_does_not_see_what_drafts_below(other):
+    # False alarms: FALSE_ALARMS, 1 in 1000, in each of the four cases; seeds are fixed and differ.
+    chain, edge = other()
+    ours = counted(decoded(bigram_chain([SMALL, MIDDLE, TARGET], EXACTLY), 1), 1)
+    theirs = counted(decoded(chain, 2), edge)
+    assert same_law(ours, theirs).p > FALSE_ALARMS
+
+
+def test_the_control_sees_another_middle_level():
+    ours = counted(decoded(bigram_chain([SMALL, MIDDLE, TARGET], EXACTLY), 1), 1)
+    chain = bigram_chain([SMALL, 0.5 * TARGET + 0.5 * MIDDLE, TARGET], EXACTLY)
+    assert same_law(ours, counted(decoded(chain, 2), 1)).p <= FALSE_ALARMS
+
+
+def test_acceptance_by_fate_belongs_to_what_drafts_below_and_its_mean_does_not():
+    # A level 0 that knows the target makes the tokens it lands the better ones, one that misleads the worse.
+    kin = decoded(below(Level(Bigram(0.9 * TARGET + 0.1 * MIDDLE))), 3)
+    misleading = decoded(below(Level(Bigram(2 * MIDDLE - TARGET))), 4)
+    gaps = [difference(own["draft"], own["recovered"]) for own in (counted_by_fate(r, 1) for r in (kin, misleading))]
+    assert gaps[0].low > 0
+    assert gaps[1].high < 0
+    assert same_law(counted(kin, 1), counted(misleading, 1)).p > FALSE_ALARMS
+
+
+# --- pairs alone --------------------------------------------------------------------------------------------------
+
+
+def test_a_level_with_a_draft_vocabulary_becomes_a_target_with_its_own_law():
+    ids = torch.tensor([7, 1, 4, 2])
+    inner = Bigram(random_logits(3, VOCAB, 5))  # one output more than there are ids, which a chain cuts off
+    target = WholeVocabulary(inner, ids, VOCAB)
+    target.allocate(1, 3)
+    rows = target.score(torch.tensor([[5, 0, 9]]), torch.tensor([0]), 2)
+    assert rows.shape == (1, 2, VOCAB)
+    assert rows[0, :, ids].equal(inner.logits[[0, 9], :4])
+    assert rows.isinf().sum() == 2 * (VOCAB - 4)
+    pair = Chain(
+        (Level(Bigram(SMALL)), Level(WholeVocabulary(Bigram(random_logits(3, VOCAB, 4)), ids, VOCAB))), (Edge(2),)
+    )
+    (done,) = generate(pair, [Request((5,), Sampling(1.0), 4, max_new_tokens=60)])
+    assert set(done.ids) <= set(ids.tolist())
+    assert len(set(done.ids)) > 1
+
+
+def test_a_pair_alone_speaks_like_its_upper_level():
+    spec, loader = read_chain("tiny_triple"), Loader()
+    pair = pair_alone(spec, 0, loader)
+    request = Request(tuple(b"a prompt"), Sampling(0.0), max_new_tokens=12)
+    middle = Level(loader.level(spec.levels[1], "alone").model)
+    assert generate(pair, [request])[0].ids == generate(Chain((middle,)), [request])[0].ids
+    assert pair.edges == (Edge(2),)
+    top = pair_alone(spec, 1, loader)
+    assert generate(top, [request])[0].ids == generate(Chain(loader.chain(spec).levels[-1:]), [request])[0].ids
+    with pytest.raises(ValueError, match="edge 2: a chain of 3 levels has edges 0 to 1"):
+        pair_alone(spec, 2, loader)
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["measure.split=tune"], "measure: .*is for 'calibrate'"),
+        (["chain=tiny_pair"], "chain: 'tiny_pair' has 1 edges, a cascade needs two"),
+        (["windows=[at_least]"], r"windows: \['at_least'\] lack 'exactly'"),
+        (["windows=[exactly, sometimes]"], "windows: 'sometimes'"),
+        (["temperature=0"], "temperature: 0 makes every level greedy"),
+        (["other_temperature=1.0"], "other_temperature: 1.0 is that of the row"),
+        (["batch=0"], "batch: expected an integer >= 1"),
+        (["temperatures=nowhere.yaml"], r"nowhere\.yaml: cannot be read"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_loaded(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        read_config(CONF / "cascade.yaml", arguments)
+
+
+def test_temperatures_for_another_row_are_refused(tmp_path):
+    path = tmp_path / "x.yaml"
+    write_temperatures(path, Temperatures((0.5, 0.5, None), (), 0.7), [])
+    with pytest.raises(ValueError, match=r"temperatures: made for a row at 0\.7, the study's is at 1"):
+        read_config(CONF / "cascade.yaml", [f"temperatures={path}"])
+
+
+def test_windows_apply_above_the_lowest_edge():
+    edges = (EdgeSpec(2), EdgeSpec(3, "confidence", 0.5), EdgeSpec(4))
+    assert windowed(edges, "exactly") == (EdgeSpec(2), EdgeSpec(3, "exactly"), EdgeSpec(4, "exactly"))
+
+
+def test_the_command_leaves_rows_and_a_figure(tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    write_temperatures(path, Temperatures((1.4, 1.2, None), (), 0.7), [])
+    where = [f"results_dir={tmp_path}", "chain=tiny_triple", "temperature=0.7", f"temperatures={path}"]
+    assert cascade.main([*where, "measure.max_new_tokens=8", "measure.limit=3", "windows=[exactly, at_least]"]) == 0
+    assert "wrote" in capsys.readouterr().out
+    folder = tmp_path / "cascade"
+    summary = read_summary(folder / "summary.json")
+    assert [p.rsplit("/", 2)[-2] for p in summary.runs] == ["upper", "control", "alone_L0_L1"]
+    upper, control = read_run(folder / "upper"), read_run(folder / "control")
+    assert control.run["config"]["seed"] == upper.run["config"]["seed"] + 1
+    for other in ("alone", "n-gram below", "L0 at 0.5 below"):
+        row = summary.row(f"control L1→L2, exactly: in the chain - {other}, p-value")
+        assert row.goal == FALSE_ALARMS
+    calibrated = records_of(upper.records, "in the chain, exactly, calibrated")
+    row = summary.row("alpha L1→L2, in the chain, exactly, calibrated")
+    assert row.value == alpha(counted(calibrated, 1)).value
+    assert summary.row("alpha L0→L1, alone").n == 3
+    shown = figure_rows(summary.rows, 1)
+    assert {"alone", "at_least", "exactly, accepted below"} <= {r["name"] for r in shown}
+    assert not any("share" in r["name"] or " - " in r["name"] for r in shown)
+    assert len({r["name"] for r in shown}) == len(shown)
+    assert (folder / "alpha.png").stat().st_size > 1000
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def test_the_tables_of_the_page_are_the_rows_of_the_summaries():
+    vectors = [
+        Row("T0.7: temperature of L0, joint", 0.9, "temperature"),
+        Row("T0.7: temperature of L1, joint", 0.75, "temperature"),
+        Row("T0.7: alpha L0→L1, joint - equal", 0.0213, "share", 0.01, 0.03, 6, goal=0.0),
+        Row("T0.7: alpha L1→L2, joint - equal", -0.001, "share", goal=0.0),
+        Row("T0.7: predicted speed, joint / equal", 1.042, "x"),
+        Row("T0.7: speed, joint / equal", 1.031, "x", 0.99, 1.07, 24),
+    ]
+    lines = vector_table(Summary([], vectors)).splitlines()
+    assert (
+        lines[0]
+        == "| row | choice | temperatures | alpha L0→L1, change | alpha L1→L2, change | speed, predicted | measured |"
+    )
+    assert lines[-1] == (
+        "| T0.7 | joint | 0.9, 0.75 | +0.0213 [+0.0100, +0.0300] | -0.0010 | 1.042 | 1.031 [0.990, 1.070] |"
+    )
+    assert lines[2].startswith(f"| T0.7 | top-down |  | {MISSING} |")
+    edges = [
+        Row("alpha L1→L2, alone", 0.61, "share", 0.5, 0.7, 24),
+        Row("alpha L1→L2, in the chain, exactly", 0.6, "share", 0.5, 0.7, 24),
+        Row("alpha L1→L2, in the chain, exactly - alone", -0.01, "share", -0.05, 0.03, 24),
+        Row("alpha L1→L2, in the chain, exactly, accepted - recovered below", 0.3, "share", 0.2, 0.4, 24),
+        Row("alpha L1→L2, in the chain, exactly, recovered below", 0.4, "share", None, None, 24),
+        Row("control L1→L2, exactly: in the chain - alone, alpha", -0.01, "share", n=24),
+        Row("control L1→L2, exactly: in the chain - alone, p-value", 0.4, "probability", n=24, goal=0.001),
+    ]
+    table = edge_table(Summary([], edges)).splitlines()
+    assert table[3] == "| L1→L2 | in the chain, exactly | 0.600 [0.500, 0.700] | -0.010 [-0.050, +0.030] | 24 |"
+    assert table[4].split(" | ")[2] == "+0.300 [+0.200, +0.400]"
+    assert table[5].split(" | ")[2] == "0.400"
+    assert len(table) == 6
+    control = control_table(Summary([], edges)).splitlines()
+    assert control[2] == "| L1→L2, exactly: in the chain - alone | -0.010 | 0.4 | no dependence seen |"
+
+
+def test_the_page_is_rewritten_between_its_marks_only():
+    page = PAGE.read_text(encoding="utf-8")
+    head, tail = page.split(BEGIN)[0], page.split(END)[1]
+    assert between_marks(page, "| a |") == f"{head}{BEGIN}\n| a |\n{END}{tail}"
+    assert between_marks(between_marks(page, "| b |"), "| a |") == between_marks(page, "| a |")
+    with pytest.raises(ValueError, match="expected one pair of marks"):
+        between_marks(page.replace(END, ""), "")
