@@ -10,10 +10,12 @@ docs/calibration.md.
 
 from __future__ import annotations
 
+import gzip
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from experiments.calibrate_rows import EQUAL, JOINT, TOP_DOWN, cell_rows, held_o
 from experiments.calibrate_runs import calibration_turns, measure_vectors
 from experiments.publish import publish
 from ssd.bench.environment import git_state, versions
-from ssd.bench.json_files import read_json, write_json
+from ssd.bench.json_files import dumps, read_json, write_json
 from ssd.bench.loading import Loader
 from ssd.bench.metrics import tokens_per_second
 from ssd.bench.spec import ChainSpec
@@ -44,7 +46,7 @@ from ssd.calibrate.choice import (
 )
 from ssd.calibrate.contexts import contexts_sha256, own_texts, recorded_texts
 from ssd.calibrate.overlap_grid import overlap_grid
-from ssd.calibrate.overlap_table import OverlapTable
+from ssd.calibrate.overlap_table import OverlapTable, all_cells
 from ssd.calibrate.pass_profile import measured_profile
 from ssd.calibrate.saved import Temperatures, write_temperatures
 from ssd.core.chain import Chain
@@ -66,6 +68,10 @@ def main(arguments: list[str]) -> int:
     write_summary(spec.results / "summary.json", calibrator.sources, rows)
     print(f"wrote {spec.results / 'summary.json'}")
     return 0
+
+
+SPLIT_FILE = "cells_by_task_and_position.jsonl.gz"
+"""One cell of the grid per line, by task and by bin of output positions, with intervals."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +170,7 @@ class Calibrator:
         return lines
 
     def _write(self, found: Calibration, folder: Path) -> None:
-        """``calibration.json`` with every cell, and a heat map per pair of levels."""
+        """``calibration.json`` with every cell, its splits by task and position, and a heat map per pair of levels."""
         chosen = dict.fromkeys(cell for v in found.vectors.values() for cell in edge_cells(v))
         entries = found.table.entries()
         content = {
@@ -185,16 +191,21 @@ class Calibrator:
             "chosen_cells": found.table.split_entries(chosen),
         }
         write_json(folder / "calibration.json", content)
-        for draft in range(len(self.names) - 1):
-            pair = [
-                e
-                for e in entries
-                if (e["draft"], e["verifier"]) == (draft, draft + 1)
-                and {e["draft_temperature"], e["verifier_temperature"]} <= {*grid_of(self.spec, found.temperature)}
-            ]
-            marks = {name: (v[draft], v[draft + 1]) for name, v in found.vectors.items()}
-            figure = heat_map(pair, self.names[draft], self.names[draft + 1], marks)
-            save(figure, folder / f"alpha_{self.names[draft]}_{self.names[draft + 1]}")
+        grid = grid_of(self.spec, found.temperature)
+        split = found.table.split_entries(all_cells([grid] * len(self.names)))
+        with gzip.GzipFile(folder / SPLIT_FILE, "wb", mtime=0) as out:
+            out.write("".join(f"{dumps(entry)}\n" for entry in split).encode())
+        if len(grid) > 1:
+            self._draw(
+                found, [e for e in entries if {e["draft_temperature"], e["verifier_temperature"]} <= {*grid}], folder
+            )
+
+    def _draw(self, found: Calibration, entries: Sequence[Mapping[str, Any]], folder: Path) -> None:
+        """A heat map per pair of levels, over the grid."""
+        for a, b in combinations(range(len(self.names)), 2):
+            pair = [e for e in entries if (e["draft"], e["verifier"]) == (a, b)]
+            marks = {name: (v[a], v[b]) for name, v in found.vectors.items()}
+            save(heat_map(pair, self.names[a], self.names[b], marks), folder / f"alpha_{self.names[a]}_{self.names[b]}")
 
 
 def calibrate(
