@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -13,17 +14,33 @@ from ssd.bench.summary import Row, Summary, read_summary
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "calibration.md"
 BEGIN, END = "<!-- tables: python -m analysis.calibration_page -->", "<!-- end of tables -->"
+DIFFERING = "calibrated temperatures that differ from equal ones"  # a row of the cascade study
 VECTORS = {"top_down": "top-down", "joint": "joint"}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Rewrite what stands between the two marks of the page."""
     results = Path(arguments[0]) if arguments else ROOT / "results"
-    calibrate, cascade = (read_summary(results / name / "summary.json") for name in ("calibrate", "cascade"))
-    parts = [vector_table(calibrate), edge_table(cascade), control_table(cascade)]
-    PAGE.write_text(between_marks(PAGE.read_text(encoding="utf-8"), "\n\n".join(parts)), encoding="utf-8")
+    PAGE.write_text(between_marks(PAGE.read_text(encoding="utf-8"), tables(results)), encoding="utf-8")
     print(f"wrote the tables of {PAGE.name}")
     return 0
+
+
+def tables(results: Path) -> str:
+    """All that stands between the marks: the tables of two summaries, and the figure if it is there.
+
+    Raises:
+        ValueError: naming the summary that is missing or malformed.
+    """
+    calibrate, cascade = (read_summary(results / name / "summary.json") for name in ("calibrate", "cascade"))
+    parts = [vector_table(calibrate), edge_table(cascade), control_table(cascade)]
+    if differing := [row for row in cascade.rows if row.name == DIFFERING]:
+        parts.append(f"{differing[0].name[0].upper()}{differing[0].name[1:]}: {_cell(differing[0], 'g')}.")
+    figure = results / "cascade" / "alpha.svg"
+    if figure.is_file():
+        link = Path(os.path.relpath(figure, PAGE.parent)).as_posix()
+        parts.append(f"![Acceptance of the upper edge]({link})")
+    return "\n\n".join(parts)
 
 
 def between_marks(page: str, text: str) -> str:

@@ -130,8 +130,8 @@ def numbers(data: Data, outcome: str) -> str:
 
 
 def lead(data: Data, faults: Sequence[Fault]) -> str:
-    """What the verdict rests on, in two or three sentences."""
-    told = []
+    """What the verdict rests on, in two to four sentences."""
+    told = [own] if (own := temperatures(data)) else []
     known = {rung["outcome"] for rung in data["rungs"]}
     if "inconclusive" in known:
         told.append(f"Without a verdict: {numbers(data, 'inconclusive')}.")
@@ -145,6 +145,16 @@ def lead(data: Data, faults: Sequence[Fault]) -> str:
         caught = sum(fault.is_caught for fault in faults)
         told.append(f"{caught} of {len(faults)} faults planted in the decoder were caught.")
     return " ".join(told)
+
+
+def temperatures(data: Data) -> str:
+    """Which draft levels draw at a temperature of their own, and the file that says so; empty if none does."""
+    own = [(f"L{k}", level.get("temperature")) for k, level in enumerate(data["spec"]["levels"])]
+    file = data["config"].get("temperatures")
+    if file is None and all(t is None for _, t in own):
+        return ""
+    words = ", ".join(f"{name} {'that of the row' if t is None else format(t, 'g')}" for name, t in own)
+    return f"Temperatures: {words}{f', from {file}' if file is not None else ''}."
 
 
 def tiles(data: Data, faults: Sequence[Fault]) -> list[tuple[str, str, str]]:

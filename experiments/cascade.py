@@ -38,15 +38,16 @@ def main(arguments: list[str]) -> int:
     """Run, print and write; 0 even where the control fails, because the row says so."""
     spec, chain, saved = read_config(ROOT / "conf" / "cascade.yaml", arguments)
     study = Study(spec, chain, shlex.join(["python", "-m", "experiments.cascade", *arguments]))
-    upper, control = study.upper_run(saved), study.control_run()
+    calibrated = None if saved is None else own_temperatures(saved, len(chain.levels), spec.temperature)
+    upper, control = study.upper_run(calibrated), study.control_run()
     lower = {k: study.pair_run(k) for k in range(len(chain.edges) - 1)}
     top = len(chain.edges) - 1
     rows: list[Row] = upper_rows(upper.records, spec.windows, top)
     rows += control_rows(upper.records, control.records, top)
     for k, run in lower.items():
         rows += lower_rows(upper.records, run.records, spec.windows, k)
-    if saved is not None:
-        rows += recovery_rows(upper.records, top)
+    if calibrated is not None:
+        rows += recovery_rows(upper.records, calibrated, top)
     print_table([row.as_dict() for row in rows], SUMMARY_COLUMNS)
     runs = {"upper": upper, "control": control, **{f"alone_L{k}_L{k + 1}": run for k, run in lower.items()}}
     write_summary(spec.results / "summary.json", [publish(run, spec.results, name) for name, run in runs.items()], rows)
@@ -54,6 +55,12 @@ def main(arguments: list[str]) -> int:
     save(alphas(figure_rows(rows, top), title), spec.results / "alpha")
     print(f"wrote {spec.results / 'summary.json'}")
     return 0
+
+
+def own_temperatures(saved: Temperatures, levels: int, target: float) -> tuple[float | None, ...]:
+    """Temperature of each level of a file, ``None`` where it is that of the row anyway."""
+    own = saved.levels or (None,) * levels
+    return tuple(None if t == target else t for t in own)
 
 
 class Study:
@@ -64,11 +71,11 @@ class Study:
         self.loader = Loader()
         self.size = len(chain.levels)
 
-    def upper_run(self, saved: Temperatures | None) -> Run:
+    def upper_run(self, calibrated: tuple[float | None, ...] | None) -> Run:
         """The chain under every window and its upper pair alone; both at calibrated temperatures too, if given."""
         vectors: dict[str, tuple[float | None, ...]] = {"equal": (None,) * self.size}
-        if saved is not None:
-            vectors["calibrated"] = saved.levels
+        if calibrated is not None:
+            vectors["calibrated"] = calibrated
         wide, chains = side_by_side(self.chain, vectors)
         methods = {}
         for window in self.spec.windows:

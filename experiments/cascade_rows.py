@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.calibration_page import DIFFERING
 from experiments.cascade_config import EXACTLY
 from ssd.bench.statistics import paired_bootstrap, ratio_of_totals
 from ssd.bench.summary import Row
@@ -80,26 +81,33 @@ def control_rows(records: Records, control: Records, top: int) -> list[Row]:
 
 
 def lower_rows(records: Records, alone: Records, windows: Sequence[str], edge: int) -> list[Row]:
-    """A lower edge: alone, along its verifier's own text, and in the chain."""
+    """A lower edge: alone, along its verifier's own text, and in the chain, there by fate if a level is below it."""
     theirs = counted(alone, 0)
     rows = [Row.of(f"alpha {pair(edge)}, alone", alpha(theirs), "share")]
     for window in windows:
-        ours = counted(records_of(records, f"{CHAIN}, {window}"), edge)
-        where = f"{pair(edge)}, {CHAIN}, {window}"
+        own, where = records_of(records, f"{CHAIN}, {window}"), f"{pair(edge)}, {CHAIN}, {window}"
+        ours = counted(own, edge)
         rows.append(Row.of(f"alpha {where}", alpha(ours), "share"))
         rows.append(Row.of(f"alpha {where} - alone", difference(ours, theirs), "share"))
+        if edge >= 1:
+            rows += fate_rows(own, edge, where)
     return rows
 
 
-def recovery_rows(records: Records, top: int) -> list[Row]:
-    """What calibrated temperatures change on every edge, in the chain under ``exactly`` and alone."""
+def recovery_rows(records: Records, vector: Sequence[float | None], top: int) -> list[Row]:
+    """What calibrated temperatures change on every edge, in the chain under ``exactly`` and alone.
+
+    The first row says on how many levels they differ from equal ones; if on none, nothing was run beside these and
+    it is the only row.
+    """
     before, after = f"{CHAIN}, {EXACTLY}", f"{CHAIN}, {EXACTLY}, calibrated"
-    if not any(r["method"] == after for r in records):  # the calibrated vector is the equal one
-        return []
+    differing = Row(DIFFERING, sum(t is not None for t in vector), "count")
+    if not differing.value:
+        return [differing]
     cases = [(before, after, edge, f"{pair(edge)}, {CHAIN}, {EXACTLY}") for edge in range(top + 1)]
     if any(r["method"] == "alone, calibrated" for r in records):
         cases.append(("alone", "alone, calibrated", 0, f"{pair(top)}, alone"))
-    rows = []
+    rows = [differing]
     for old, new, edge, where in cases:
         ours, theirs = counted(records_of(records, new), edge), counted(records_of(records, old), edge)
         rows.append(Row.of(f"alpha {where}, calibrated", alpha(ours), "share"))

@@ -1,14 +1,14 @@
 """The certificate of a chain: ``python -m experiments.certify [chain=smollm2] [rungs=0,1,...] [key=value ...]``.
 
 Climbs the ladder of ``docs/certificate.md`` and writes ``results_dir/certify/CHAIN/certificate.json`` and
-``certificate.html``, both replaced after every rung. Exit status: 0 if the chain passed, 1 if it failed, 2 for a
-wrong argument, 3 if nothing failed but a rung could not tell.
+``certificate.html``, both replaced after every rung; with ``temperatures=FILE`` into ``CHAIN_FILE``.
+Exit status: 0 if the chain passed, 1 if it failed, 2 for a wrong argument, 3 if nothing failed but a rung could
+not tell.
 """
 
 from __future__ import annotations
 
 import io
-import os
 import shlex
 import sys
 import time
@@ -32,11 +32,13 @@ from ssd.bench.json_files import plain
 from ssd.bench.loading import Loader
 from ssd.bench.prompts import encode
 from ssd.bench.spec import ChainSpec
+from ssd.calibrate.saved import Temperatures
 from ssd.certify.certificate import Certificate, matrix_of, outcome, uncaught
 from ssd.certify.ladder import Arguments, Step, climb_all, steps
 from ssd.certify.matrix import matrix
 from ssd.certify.result import Rung
 from ssd.certify.sizes import Sizes
+from ssd.core.requests import Override, Sampling
 
 ROOT = Path(__file__).resolve().parent.parent
 STATUS = {"passed": 0, "failed": 1, "inconclusive": 3}
@@ -49,16 +51,15 @@ def main(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # arrows on an ASCII terminal
     try:
-        spec, chain = read_config(ROOT / "conf" / "certify.yaml", arguments)
+        spec, chain, saved = read_config(ROOT / "conf" / "certify.yaml", arguments)
         check_levels(chain)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # references are those of prompts that are here
     command = shlex.join(["python", "-m", "experiments.certify", *arguments])
     certificate = Certificate(spec.folder, spec.name, chain, spec.rungs, plain(spec), command)
     try:
-        climb(spec, chain, certificate, command)
+        climb(Material(spec, chain, saved), certificate, command)
     except BaseException:
         certificate.end("interrupted")
         write(spec.folder / PAGE, certificate.data)
@@ -75,9 +76,9 @@ def check_levels(chain: ChainSpec) -> None:
         raise ValueError("\n".join(problems))
 
 
-def climb(spec: CertifySpec, chain: ChainSpec, certificate: Certificate, command: str) -> None:
+def climb(material: Material, certificate: Certificate, command: str) -> None:
     """Every rung, then the matrix, each in the certificate as soon as it is known."""
-    material = Material(spec, chain)
+    spec, chain = material.spec, material.chain
 
     def before(step: Step) -> None:
         say(f"rung {step.number}: {step.title}")
@@ -100,10 +101,14 @@ def climb(spec: CertifySpec, chain: ChainSpec, certificate: Certificate, command
 
 
 class Material:
-    """What the rungs look at: the chain as it is and in float32, and prompts; loaded when first needed."""
+    """What the rungs look at: the chain as it is and in float32, and prompts; loaded when first needed.
 
-    def __init__(self, spec: CertifySpec, chain: ChainSpec) -> None:
-        self.spec, self.chain, self.loader = spec, chain, Loader()
+    Args:
+        saved: the temperatures that ``chain`` has from a file, if there is one.
+    """
+
+    def __init__(self, spec: CertifySpec, chain: ChainSpec, saved: Temperatures | None) -> None:
+        self.spec, self.chain, self.saved, self.loader = spec, chain, saved, Loader()
 
     def arguments(self, note: Callable[[Sequence[Mapping[str, Any]]], None], command: str) -> Arguments:
         """What each rung's function is called with."""
@@ -112,7 +117,7 @@ class Material:
             0: lambda: self.wide(spec.bookkeeping) | seed,
             2: {"n": spec.twin.cases} | seed,
             3: lambda: self.wide(spec.identity) | seed,
-            4: lambda: self.wide(spec.law) | seed,
+            4: lambda: self.law() | seed,
             5: lambda: self.decoding(self.chain, spec.forensics),
             6: {
                 "chain": self.chain,
@@ -130,6 +135,17 @@ class Material:
     def wide(self, sizes: Sizes) -> dict[str, Any]:
         """As ``decoding``, with every level of fewer than 32 bits held in float32."""
         return self.decoding(in_float32(self.chain), sizes)
+
+    def law(self) -> dict[str, Any]:
+        """As ``wide``; draft levels that have settings keep them, and rows are those the temperatures were made for."""
+        found = self.wide(self.spec.law)
+        own = [level.sampling for level in found["chain"].levels[:-1]]
+        if self.saved is not None or any(each != Override() for each in own):
+            found["overrides"] = own
+        if self.saved is not None and self.saved.target is not None:
+            target = self.saved.target
+            found["settings"] = (Sampling(target), Sampling(target, top_p=0.9))
+        return found
 
     def decoding(self, spec: ChainSpec, sizes: Sizes) -> dict[str, Any]:
         """The loaded chain, prompts as token ids, and sizes."""

@@ -10,6 +10,7 @@ from typing import Any
 from experiments.arguments import check_prompts, overridden
 from ssd.bench.equivalence_measures import UNITS
 from ssd.bench.spec import ChainSpec, PromptSpec, parse, read_chain
+from ssd.calibrate.saved import Temperatures, read_temperatures, set_on
 from ssd.certify.ladder import RUNGS
 from ssd.certify.quality import QualitySpec
 from ssd.certify.sizes import BookkeepingSizes, GreedySizes, LawSizes, TwinSizes
@@ -24,6 +25,7 @@ class CertifySpec:
 
     Attributes:
         chain: name of one that comes with the package, or a YAML file.
+        temperatures: a file of ``chain/temperatures`` that is set on the chain, or None.
         rungs: which are climbed.
         matrix: whether faults are planted as well.
         seed: of everything that is drawn.
@@ -34,6 +36,7 @@ class CertifySpec:
     """
 
     chain: str
+    temperatures: str | None
     rungs: tuple[int, ...]
     matrix: bool
     seed: int
@@ -55,8 +58,9 @@ class CertifySpec:
 
     @property
     def name(self) -> str:
-        """What the chain's folder is called."""
-        return Path(self.chain).stem
+        """What the chain's folder is called: with temperatures of its own it is another chain."""
+        own = "" if self.temperatures is None else f"_{Path(self.temperatures).stem}"
+        return f"{Path(self.chain).stem}{own}"
 
     @property
     def folder(self) -> Path:
@@ -64,8 +68,8 @@ class CertifySpec:
         return Path(self.results_dir).expanduser() / "certify" / self.name
 
 
-def read_config(path: Path, arguments: Sequence[str]) -> tuple[CertifySpec, ChainSpec]:
-    """The configuration in ``path`` with the values that ``arguments`` set, each ``key=value``; and its chain.
+def read_config(path: Path, arguments: Sequence[str]) -> tuple[CertifySpec, ChainSpec, Temperatures | None]:
+    """The configuration with the values that ``arguments`` set, each ``key=value``; its chain; the temperatures on it.
 
     Raises:
         ValueError: naming the argument, key and value that is wrong.
@@ -77,7 +81,12 @@ def read_config(path: Path, arguments: Sequence[str]) -> tuple[CertifySpec, Chai
     chain = read_chain(spec.chain)
     if not chain.edges:
         raise ValueError(f"chain: {spec.chain!r} has no draft, so there is nothing to certify")
-    return spec, chain
+    if spec.temperatures is None:
+        return spec, chain, None
+    saved = read_temperatures(Path(spec.temperatures))
+    if saved.target == 0:
+        raise ValueError(f"temperatures: {spec.temperatures!r} is for a row at 0, which makes every level greedy")
+    return spec, set_on(chain, saved), saved
 
 
 def numbers(value: Any) -> Any:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from analysis.plan_html import write as write_page
@@ -39,11 +40,13 @@ from ssd.plan.recommendation import Ranking
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "conf" / "plan.yaml"
+PLAN_SECONDS = 300.0  # goal, from the command's start to the plan on disk
 PROVENANCE = ("git", "versions", "device", "busy_elsewhere", "busy", "context")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Plan, write the predictions, measure; 0 even where a prediction fails, because that is a finding."""
+    began = perf_counter()
     config = read_config(CONFIG, arguments)
     search = check_plan(config)
     command = shlex.join(["python", "-m", "experiments.plan", *arguments])
@@ -61,10 +64,14 @@ def main(arguments: Sequence[str]) -> int:
     }
     plan["predictions_sha256"] = write_predictions(results / "predictions.json", command, plan)
     plan["predictions"] = (results / "predictions.json").as_posix()
+    planned = perf_counter() - began
+    plan |= {"seconds": {"plan": planned, "all": None}}
     write_json(results / "plan.json", plan)
     rows: list[Row] = []
     if config["measured"]:
         rows = measured(config, found, plan, loader, results, command)
+    plan |= {"seconds": {"plan": planned, "all": perf_counter() - began}}
+    write_json(results / "plan.json", plan)
     summary = [row.as_dict() for row in rows]
     say(text(plan, summary))
     if config["html"]:
@@ -132,11 +139,13 @@ def measured(
     spec = contest_spec(config, chain, who.methods)
     run = run_methods(spec, raw_folder(results, "measure"), loader, command, "measure")
     rows = contest_rows(run.records, who)
+    rows.append(Row("wall seconds of plan", plan["seconds"]["plan"], "s", goal=PLAN_SECONDS, sense="max"))
     published = publish(run, results)
     write_summary(results / "summary.json", published, rows)
     write_measurements(
         results / "measured.json",
         results / "predictions.json",
+        plan["predictions_sha256"],
         {"run": published.as_posix(), "rows": [row.as_dict() for row in rows]},
     )
     if run.run["busy"]:

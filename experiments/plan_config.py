@@ -12,6 +12,7 @@ from experiments.bench_config import STAGE_KEYS, prompts_of
 from ssd.bench.experiment import read_data
 from ssd.bench.prompts import Prompt
 from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec, read_chain
+from ssd.calibrate.saved import read_temperatures, set_on
 from ssd.core.requests import Sampling
 from ssd.plan.edge_plan import WINDOWS
 from ssd.plan.planner import Search
@@ -70,10 +71,16 @@ def row_temperature(value: Any) -> float:
 
 
 def chain_of(name: str, temperatures: Any) -> ChainSpec:
-    """The chain called ``name``, with temperatures of its levels replaced where a list is given."""
+    """The chain called ``name``, with temperatures of its levels replaced where a list or a calibrated file is given.
+
+    Raises:
+        ValueError: naming the chain, or the temperatures that do not fit it.
+    """
     chain = read_chain(name)
     if temperatures is None:
         return chain
+    if isinstance(temperatures, str):
+        return set_on(chain, read_temperatures(Path(temperatures)))
     if not isinstance(temperatures, list) or len(temperatures) != len(chain.levels):
         raise ValueError(f"temperatures: {len(chain.levels)} levels need a list of as many, got {temperatures!r}")
     own = [None if t is None else row_temperature(t) for t in temperatures]

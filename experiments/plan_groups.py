@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments.plan_config import row_temperature
+from ssd.plan.edge_plan import WINDOWS
 
 HALVES = ("fit", "test")
-Vector = tuple[str, tuple[int | str, ...], tuple[int, ...]]
+
+
+class Vector(NamedTuple):
+    """One configuration: title, levels as a method names them, and draft length and window of each edge."""
+
+    title: str
+    levels: tuple[int | str, ...]
+    gammas: tuple[int, ...]
+    windows: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class Group:
         temperature: of the row.
         temperatures: per level, what replaces it; empty: nothing does.
         batch: rows decoded together.
-        vectors: name, levels and draft lengths of each configuration.
+        vectors: its configurations.
         first: number of the first among all configurations.
     """
 
@@ -48,7 +57,7 @@ class Group:
 
     def half(self, name: str) -> str:
         """``fit`` or ``test``, in turns over all configurations; AR is always fitted on."""
-        place = next((i for i, (title, _, _) in enumerate(self.vectors) if title == name), None)
+        place = next((i for i, vector in enumerate(self.vectors) if vector.title == name), None)
         return "fit" if place is None else HALVES[(self.first + place) % 2]
 
 
@@ -79,7 +88,7 @@ def check_levels(group: Group, levels: Sequence[int | str]) -> None:
     Raises:
         ValueError: naming group, configuration and levels.
     """
-    for title, own, _ in group.vectors:
+    for title, own, _, _ in group.vectors:
         places = [levels.index(k) if k in levels else -1 for k in own]
         if -1 in places or places != sorted(set(places)) or places[-1] != len(levels) - 1:
             raise ValueError(
@@ -102,7 +111,7 @@ def _group(place: str, entry: Any, first: int) -> Group:
     if not isinstance(methods, list) or not methods:
         raise ValueError(f"{place}.methods: expected a list, got {methods!r}")
     vectors = tuple(_vector(f"{place}.methods[{j}]", m) for j, m in enumerate(methods))
-    titles = [title for title, _, _ in vectors]
+    titles = [vector.title for vector in vectors]
     if len(set(titles)) < len(titles):
         raise ValueError(f"{place}.methods: {max(titles, key=titles.count)} occurs twice")
     own: Sequence[Any] = entry.get("temperatures") or []
@@ -115,8 +124,8 @@ def _group(place: str, entry: Any, first: int) -> Group:
 
 
 def _vector(place: str, entry: Any) -> Vector:
-    if not isinstance(entry, Mapping) or set(entry) != {"levels", "gammas"}:
-        raise ValueError(f"{place}: expected levels and gammas, got {entry!r}")
+    if not isinstance(entry, Mapping) or set(entry) - {"windows"} != {"levels", "gammas"}:
+        raise ValueError(f"{place}: expected levels, gammas and perhaps windows, got {entry!r}")
     levels, gammas = entry["levels"], entry["gammas"]
     if not isinstance(levels, list) or len(levels) < 2 or any(not isinstance(k, int | str) for k in levels):
         raise ValueError(f"{place}.levels: expected at least two levels, got {levels!r}")
@@ -125,5 +134,9 @@ def _vector(place: str, entry: Any) -> Vector:
     for g in gammas:
         if isinstance(g, bool) or not isinstance(g, int) or g < 1:
             raise ValueError(f"{place}.gammas: expected integers >= 1, got {gammas!r}")
+    windows = entry.get("windows", ["at_least"] * len(gammas))
+    if not isinstance(windows, list) or len(windows) != len(gammas) or any(w not in WINDOWS for w in windows):
+        raise ValueError(f"{place}.windows: expected {len(gammas)} of {', '.join(WINDOWS)}, got {windows!r}")
     names = ["n-gram" if k == "ngram" else f"L{k}" for k in levels]
-    return f"{'→'.join(names)} [{', '.join(map(str, gammas))}]", tuple(levels), tuple(gammas)
+    edges = [f"{g}" if w == "at_least" else f"{g} {w}" for g, w in zip(gammas, windows, strict=True)]
+    return Vector(f"{'→'.join(names)} [{', '.join(edges)}]", tuple(levels), tuple(gammas), tuple(windows))

@@ -23,7 +23,7 @@ from ssd.core.ngram import Ngram
 from ssd.core.requests import Sampling
 from ssd.plan.inputs import SCHEMA, pair_name, read_inputs
 from ssd.plan.marginal_window import marginal_window
-from ssd.plan.replay import TextRates, mean_rate, rates_by_place
+from ssd.plan.replay import TextRates, mean_rate, rates_by_place, text_shifts
 
 LARGEST_CONTEXT = 512  # tokens before a timed pass, at most
 
@@ -112,7 +112,8 @@ def levels(
 def acceptance(found: Sequence[TextRates]) -> dict[str, Any]:
     """What one pair's rates come to."""
     alpha, stderr, n = mean_rate(found)
-    return {"alpha": alpha, "stderr": stderr, "n": n, "texts": len(found), "by_position": rates_by_place(found)}
+    by = {"by_position": rates_by_place(found), "text_shifts": text_shifts(found)}
+    return {"alpha": alpha, "stderr": stderr, "n": n, "texts": len(found)} | by
 
 
 def adaptive(

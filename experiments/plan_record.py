@@ -31,15 +31,18 @@ def write_predictions(path: Path, command: str, content: Mapping[str, Any]) -> s
     return digest
 
 
-def write_measurements(path: Path, predictions: Path, content: Mapping[str, Any]) -> None:
+def write_measurements(path: Path, predictions: Path, digest: str, content: Mapping[str, Any]) -> None:
     """``path`` holds ``content`` and the hash of the predictions it was measured against.
+
+    Args:
+        digest: what ``write_predictions`` returned before measuring.
 
     Raises:
         ValueError: if the predictions were changed since they were written.
     """
     predicted = read_json(predictions)
-    if sha256(predicted["content"]) != predicted["sha256"]:
-        raise ValueError(f"{predictions}: its content no longer has the hash it states, {predicted['sha256']}")
+    if not sha256(predicted["content"]) == predicted["sha256"] == digest:
+        raise ValueError(f"{predictions}: its content no longer has the hash it was written with, {digest}")
     written = datetime.now(UTC).isoformat(timespec="seconds")
     head = {"schema": 1, "written": written, "predictions_written": predicted["written"]}
     write_json(path, head | {"predictions_sha256": predicted["sha256"], **plain(content)})

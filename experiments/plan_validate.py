@@ -6,11 +6,10 @@ Keys are those of ``conf/plan_validate.yaml``; method and files: ``docs/plan.md`
 
 from __future__ import annotations
 
-import itertools
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from analysis.table import SUMMARY_COLUMNS, Column, format_table
 from experiments.bench_config import prompts_of
 from experiments.console import say
 from experiments.plan_config import AR, chain_of, level_names, prompts_from, read_config
-from experiments.plan_groups import Group, check_levels, parse_groups
+from experiments.plan_expected import Expected, expect
+from experiments.plan_groups import Group, Vector, check_levels, parse_groups
 from experiments.plan_measure import raw_folder, run_methods
 from experiments.plan_profile import measure
 from experiments.plan_record import write_measurements, write_predictions
@@ -37,9 +37,6 @@ from ssd.bench.summary import write_summary
 from ssd.core.requests import Sampling
 from ssd.plan.edge_plan import EdgePlan
 from ssd.plan.inputs import PlanInputs, read_inputs
-from ssd.plan.pass_times import Profile
-from ssd.plan.prediction import predict
-from ssd.plan.residual import Features
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "conf" / "plan_validate.yaml"
@@ -49,6 +46,7 @@ COLUMNS = (
     Column("half"),
     Column("unfitted", "predicted, passes alone", ".2f"),
     Column("fitted", "predicted", ".2f"),
+    Column("planner", "predicted, planner's own", ".2f"),
     Column("speedup", "measured [95%]", ".2f", ("low", "high")),
     Column("error", form="+.1%"),
 )
@@ -63,23 +61,14 @@ def main(arguments: Sequence[str]) -> int:
         check_levels(group, list(level_names(chain, config["ngram"]).values()))
     command = shlex.join(["python", "-m", "experiments.plan_validate", *arguments])
     results, bench = Path(config["results_dir"]), Validation(config, Loader(), command)
-    features = {group: bench.features(group, bench.inputs(group, groups)) for group in groups}
-    content = {
-        "config": config,
-        "groups": [
-            {
-                "name": g.name,
-                "configurations": {n: own | {"half": g.half(n)} for n, own in features_of(features[g]).items()},
-            }
-            for g in groups
-        ],
-    }
-    write_predictions(results / "predictions.json", command, content)
+    expected = {group: bench.expected(group, bench.inputs(group, groups)) for group in groups}
+    content = {"config": config, "groups": [group_in_file(g, expected[g]) for g in groups]}
+    digest = write_predictions(results / "predictions.json", command, content)
     measured, runs = [], []
     for group in groups:
         run = bench.run(group)
         runs.append(publish(run, results))
-        measured += measure_of(group, features[group], run)
+        measured += measure_of(group, expected[group], run)
     verdict = validate(measured)
     rows = summary_rows(verdict)
     table = verdict.table()
@@ -87,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     write_measurements(
         results / "measured.json",
         results / "predictions.json",
+        digest,
         {"runs": [r.as_posix() for r in runs], "configurations": table, "rows": [row.as_dict() for row in rows]},
     )
     shown = [row.as_dict() for row in rows]
@@ -125,7 +115,7 @@ class Validation:
     command: str
 
     def inputs(self, group: Group, groups: Sequence[Group]) -> PlanInputs:
-        """What is known of a group's chain at its temperatures, without overheads; measured once for all batches."""
+        """What is known of a group's chain at its temperatures, measured once for all batches."""
         path = Path(self.config["results_dir"]) / "profiles" / f"{group.setting}.json"
         batches = list(dict.fromkeys(g.batch for g in groups if g.setting == group.setting))
         if group is next(g for g in groups if g.setting == group.setting):
@@ -140,32 +130,26 @@ class Validation:
                 "adaptive_gamma": None,
             }
             write_json(path, measure(chain, level_names(chain, self.config["ngram"]), self.loader, prompts, asked))
-        inputs = read_inputs(read_json(path), path.as_posix())
-        bare = Profile(tuple(replace(level, overhead=0.0) for level in inputs.profile.levels))
-        return replace(inputs, profile=bare)
+        return read_inputs(read_json(path), path.as_posix())
 
-    def features(self, group: Group, inputs: PlanInputs) -> dict[str, Features]:
-        """What every configuration of a group does per token, AR included."""
+    def expected(self, group: Group, inputs: PlanInputs) -> dict[str, Expected]:
+        """What is expected of every configuration of a group, AR included."""
         _, tokens = prompts_of(self.config, "measure")
         chain = chain_of(self.config["chain"], group.temperatures_list)
         names = {own: name for name, own in level_names(chain, self.config["ngram"]).items()}
         out = {}
-        for title, levels, gammas in [(BASELINE, (len(chain.levels) - 1,), ()), *group.vectors]:
-            chosen = [names[k] for k in levels]
-            profile = inputs.profile.select(chosen)
-            acceptance = [inputs.pairwise[pair] for pair in itertools.pairwise(chosen)]
-            edges = [EdgePlan(g) for g in gammas]
-            new = tokens if group.batch == 1 else None
-            found = predict(profile, edges, acceptance, group.batch, new_tokens=new)
-            out[title] = Features.of(found, group.batch, profile.levels[0].look_up, group.temperature > 0)
+        for title, levels, gammas, windows in [Vector(BASELINE, (len(chain.levels) - 1,), (), ()), *group.vectors]:
+            edges = [EdgePlan(g, w) for g, w in zip(gammas, windows, strict=True)]
+            out[title] = expect(inputs, [names[k] for k in levels], edges, group, tokens)
         return out
 
     def run(self, group: Group) -> Run:
         """The group's configurations and AR on the measure prompts, in alternation."""
         prompts, tokens = prompts_of(self.config, "measure")
         methods = {BASELINE: AR}
-        for title, levels, gammas in group.vectors:
-            methods[title] = MethodSpec(levels=levels, edges=tuple(EdgeSpec(g) for g in gammas))
+        for title, levels, gammas, windows in group.vectors:
+            edges = tuple(EdgeSpec(g, w) for g, w in zip(gammas, windows, strict=True))
+            methods[title] = MethodSpec(levels=levels, edges=edges)
         results = Path(self.config["results_dir"])
         spec = RunSpec(
             results.name,
@@ -183,16 +167,32 @@ class Validation:
         return run
 
 
-def features_of(found: dict[str, Features]) -> dict[str, dict[str, Any]]:
-    """Features as they stand in the predictions, with the speedup by passes alone."""
-    own = found[BASELINE].profiled
+def group_in_file(group: Group, found: dict[str, Expected]) -> dict[str, Any]:
+    """A group as it stands in the predictions."""
     return {
-        name: {"profiled": f.profiled, "counts": list(f.counts), "speedup_by_passes": own / f.profiled}
-        for name, f in found.items()
+        "name": group.name,
+        "planner_choice": min(found, key=lambda name: found[name].planner),
+        "configurations": {name: own | {"half": group.half(name)} for name, own in in_file(found).items()},
     }
 
 
-def measure_of(group: Group, features: dict[str, Features], run: Run) -> list[Measured]:
+def in_file(found: dict[str, Expected]) -> dict[str, dict[str, Any]]:
+    """Configurations as they stand in the predictions, with speedups by passes alone and by the planner's own model."""
+    own = found[BASELINE]
+    return {
+        name: {
+            "profiled": x.features.profiled,
+            "counts": list(x.features.counts),
+            "slowest_row": x.slowest_row,
+            "speedup_by_passes": own.features.profiled / x.features.profiled,
+            "planner": x.planner,
+            "speedup_by_planner": own.planner / x.planner,
+        }
+        for name, x in found.items()
+    }
+
+
+def measure_of(group: Group, expected: dict[str, Expected], run: Run) -> list[Measured]:
     """Every configuration of a group with what the clock said."""
     by = {method: list(own) for (method,), own in group_by(run.records, "method").items()}
     out = []
@@ -200,8 +200,8 @@ def measure_of(group: Group, features: dict[str, Features], run: Run) -> list[Me
         rate = tokens_per_second(own)
         if rate is None:
             raise ValueError(f"{group.name}: {name}: its seconds are not known")
-        gained = None if name == BASELINE else speedup(own, by[BASELINE])
-        out.append(Measured(group.name, name, group.half(name), features[name], 1 / rate, gained))
+        gained, x = None if name == BASELINE else speedup(own, by[BASELINE]), expected[name]
+        out.append(Measured(group.name, name, group.half(name), x.features, 1 / rate, gained, x.planner))
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -27,6 +27,7 @@ class Measured:
         features: what it does per token.
         seconds: measured per token of the batch.
         speedup: measured over the group's AR; ``None`` for AR.
+        planner: seconds per token of the batch that the planner's own model predicts, nothing fitted.
     """
 
     group: str
@@ -35,6 +36,7 @@ class Measured:
     features: Features
     seconds: float
     speedup: Estimate | None
+    planner: float
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,13 @@ class Verdict:
     measured: tuple[Measured, ...]
     overheads: Overheads
 
+    def baseline(self, group: str) -> Measured:
+        """AR of a group."""
+        return next(m for m in self.measured if m.group == group and m.name == BASELINE)
+
     def predicted(self, one: Measured, overheads: Overheads) -> float:
         """Predicted speedup over AR of the same group."""
-        own = next(m for m in self.measured if m.group == one.group and m.name == BASELINE)
+        own = self.baseline(one.group)
         return overheads.seconds_per_token(own.features) / overheads.seconds_per_token(one.features)
 
     def table(self) -> list[dict[str, Any]]:
@@ -56,6 +62,7 @@ class Verdict:
             if m.speedup is None or m.speedup.value is None:
                 continue
             fitted = self.predicted(m, self.overheads)
+            planner = self.baseline(m.group).planner / m.planner
             rows.append(
                 {
                     "group": m.group,
@@ -63,11 +70,13 @@ class Verdict:
                     "half": m.half,
                     "unfitted": self.predicted(m, Overheads()),
                     "fitted": fitted,
+                    "planner": planner,
                     "speedup": m.speedup.value,
                     "low": m.speedup.low,
                     "high": m.speedup.high,
                     "n": m.speedup.n,
                     "error": fitted / m.speedup.value - 1,
+                    "planner_error": planner / m.speedup.value - 1,
                     "unfitted_error": self.predicted(m, Overheads()) / m.speedup.value - 1,
                 }
             )
@@ -75,8 +84,15 @@ class Verdict:
 
     def choice(self, group: str) -> tuple[Measured, float]:
         """The configuration of a group, AR included, that is predicted to be fastest; its speed ÷ the best's."""
+        return self._chosen(group, lambda m: self.overheads.seconds_per_token(m.features))
+
+    def planner_choice(self, group: str) -> tuple[Measured, float]:
+        """The same by the planner's own model."""
+        return self._chosen(group, lambda m: m.planner)
+
+    def _chosen(self, group: str, seconds: Callable[[Measured], float]) -> tuple[Measured, float]:
         own = [m for m in self.measured if m.group == group]
-        chosen = min(own, key=lambda m: self.overheads.seconds_per_token(m.features))
+        chosen = min(own, key=seconds)
         return chosen, min(m.seconds for m in own) / chosen.seconds
 
 
@@ -108,13 +124,23 @@ def summary_rows(verdict: Verdict) -> list[Row]:
         ]  # fmt: skip
     if trained:
         rows.append(Row("median error: fitted half", _median(trained, "error"), "share", n=len(trained)))
+    if table:
+        error = _median(table, "planner_error")
+        name = "median error of the planner's own model, all configurations"
+        rows.append(Row(name, error, "share", n=len(table), goal=ERROR_GOAL, sense="max", bound=_noise(table)))
     groups = list(dict.fromkeys(m.group for m in verdict.measured))
-    choices = {group: verdict.choice(group) for group in groups}
-    worst = min(share for _, share in choices.values())
-    rows.append(Row("choice / best measured: worst group", worst, "x", n=len(groups), goal=CHOICE_GOAL, bound=1.0))
-    for group, (chosen, share) in choices.items():
-        rows.append(Row(f"choice / best measured: {group} ({chosen.name})", share, "x"))
+    rows += _choice_rows("choice", {group: verdict.choice(group) for group in groups})
+    rows += _choice_rows("planner's own choice", {group: verdict.planner_choice(group) for group in groups})
     rows += [Row(f"overhead: {name}", s, "s") for name, s in zip(NAMES, verdict.overheads.seconds, strict=True)]
+    return rows
+
+
+def _choice_rows(title: str, choices: Mapping[str, tuple[Measured, float]]) -> list[Row]:
+    """The worst group, then every group."""
+    worst = min(share for _, share in choices.values())
+    rows = [Row(f"{title} / best measured: worst group", worst, "x", n=len(choices), goal=CHOICE_GOAL, bound=1.0)]
+    for group, (chosen, share) in choices.items():
+        rows.append(Row(f"{title} / best measured: {group} ({chosen.name})", share, "x"))
     return rows
 
 

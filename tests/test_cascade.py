@@ -7,16 +7,15 @@ import pytest
 import torch
 from bigram_chains import Bigram, bigram_chain, random_logits
 
-from analysis.calibration_page import BEGIN, END, PAGE, between_marks, control_table, edge_table, vector_table
-from analysis.table import MISSING
+from analysis.calibration_page import DIFFERING
 from experiments import cascade
 from experiments.cascade_config import read_config, windowed
-from experiments.cascade_rows import figure_rows
+from experiments.cascade_rows import figure_rows, lower_rows, recovery_rows
 from experiments.run import CONF
 from ssd.bench.loading import Loader
 from ssd.bench.records import read_run
 from ssd.bench.spec import EdgeSpec, read_chain
-from ssd.bench.summary import Row, Summary, read_summary
+from ssd.bench.summary import Row, read_summary
 from ssd.calibrate.cascade import FALSE_ALARMS, alpha, counted, counted_by_fate, difference, records_of, same_law
 from ssd.calibrate.pair_alone import WholeVocabulary, pair_alone
 from ssd.calibrate.saved import Temperatures, write_temperatures
@@ -156,6 +155,27 @@ def test_acceptance_by_fate_belongs_to_what_drafts_below_and_its_mean_does_not()
     assert same_law(counted(kin, 1), counted(misleading, 1)).p > FALSE_ALARMS
 
 
+def test_every_edge_above_the_lowest_is_split_by_fate():
+    edges = [Edge(2), Edge(2, "exactly"), Edge(3, "exactly")]
+    chain = bigram_chain([random_logits(9, VOCAB), SMALL, MIDDLE, TARGET], edges)
+    records = decoded(chain, 5, "in the chain, exactly")
+    for edge, pair in enumerate(([random_logits(9, VOCAB), SMALL], [SMALL, MIDDLE])):
+        alone = decoded(bigram_chain(pair, edges[:1]), 6, "alone")
+        rows = {row.name: row for row in lower_rows(records, alone, ["exactly"], edge)}
+        where = f"L{edge}→L{edge + 1}, in the chain, exactly"
+        assert rows[f"alpha {where}"].value == alpha(counted(records, edge)).value
+        if edge == 0:
+            assert not any("below" in name for name in rows)
+            continue
+        fates = counted_by_fate(records, edge)
+        words = {"draft": "accepted", "recovered": "recovered", "bonus": "bonus", "plain": "computed"}
+        assert set(words) == set(fates)
+        for fate, word in words.items():
+            assert rows[f"alpha {where}, {word} below"].value == alpha(fates[fate]).value
+        shares = [row.value for name, row in rows.items() if name.startswith("share of tested")]
+        assert sum(shares) == pytest.approx(1)
+
+
 # --- pairs alone --------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +259,7 @@ def test_the_command_leaves_rows_and_a_figure(tmp_path, capsys):
     calibrated = records_of(upper.records, "in the chain, exactly, calibrated")
     row = summary.row("alpha L1→L2, in the chain, exactly, calibrated")
     assert row.value == alpha(counted(calibrated, 1)).value
+    assert summary.row(DIFFERING).value == 2
     assert summary.row("alpha L0→L1, alone").n == 3
     shown = figure_rows(summary.rows, 1)
     assert {"alone", "at_least", "exactly, accepted below"} <= {r["name"] for r in shown}
@@ -247,49 +268,17 @@ def test_the_command_leaves_rows_and_a_figure(tmp_path, capsys):
     assert (folder / "alpha.png").stat().st_size > 1000
 
 
-# --- the page -----------------------------------------------------------------------------------------------------
-
-
-def test_the_tables_of_the_page_are_the_rows_of_the_summaries():
-    vectors = [
-        Row("T0.7: temperature of L0, joint", 0.9, "temperature"),
-        Row("T0.7: temperature of L1, joint", 0.75, "temperature"),
-        Row("T0.7: alpha L0→L1, joint - equal", 0.0213, "share", 0.01, 0.03, 6, goal=0.0),
-        Row("T0.7: alpha L1→L2, joint - equal", -0.001, "share", goal=0.0),
-        Row("T0.7: predicted speed, joint / equal", 1.042, "x"),
-        Row("T0.7: speed, joint / equal", 1.031, "x", 0.99, 1.07, 24),
-    ]
-    lines = vector_table(Summary([], vectors)).splitlines()
-    assert (
-        lines[0]
-        == "| row | choice | temperatures | alpha L0→L1, change | alpha L1→L2, change | speed, predicted | measured |"
-    )
-    assert lines[-1] == (
-        "| T0.7 | joint | 0.9, 0.75 | +0.0213 [+0.0100, +0.0300] | -0.0010 | 1.042 | 1.031 [0.990, 1.070] |"
-    )
-    assert lines[2].startswith(f"| T0.7 | top-down |  | {MISSING} |")
-    edges = [
-        Row("alpha L1→L2, alone", 0.61, "share", 0.5, 0.7, 24),
-        Row("alpha L1→L2, in the chain, exactly", 0.6, "share", 0.5, 0.7, 24),
-        Row("alpha L1→L2, in the chain, exactly - alone", -0.01, "share", -0.05, 0.03, 24),
-        Row("alpha L1→L2, in the chain, exactly, accepted - recovered below", 0.3, "share", 0.2, 0.4, 24),
-        Row("alpha L1→L2, in the chain, exactly, recovered below", 0.4, "share", None, None, 24),
-        Row("control L1→L2, exactly: in the chain - alone, alpha", -0.01, "share", n=24),
-        Row("control L1→L2, exactly: in the chain - alone, p-value", 0.4, "probability", n=24, goal=0.001),
-    ]
-    table = edge_table(Summary([], edges)).splitlines()
-    assert table[3] == "| L1→L2 | in the chain, exactly | 0.600 [0.500, 0.700] | -0.010 [-0.050, +0.030] | 24 |"
-    assert table[4].split(" | ")[2] == "+0.300 [+0.200, +0.400]"
-    assert table[5].split(" | ")[2] == "0.400"
-    assert len(table) == 6
-    control = control_table(Summary([], edges)).splitlines()
-    assert control[2] == "| L1→L2, exactly: in the chain - alone | -0.010 | 0.4 | no dependence seen |"
-
-
-def test_the_page_is_rewritten_between_its_marks_only():
-    page = PAGE.read_text(encoding="utf-8")
-    head, tail = page.split(BEGIN)[0], page.split(END)[1]
-    assert between_marks(page, "| a |") == f"{head}{BEGIN}\n| a |\n{END}{tail}"
-    assert between_marks(between_marks(page, "| b |"), "| a |") == between_marks(page, "| a |")
-    with pytest.raises(ValueError, match="expected one pair of marks"):
-        between_marks(page.replace(END, ""), "")
+@pytest.mark.parametrize(
+    "saved", [Temperatures((0.7, None, None), (), 0.7), Temperatures()], ids=["nothing better found", "equal.yaml"]
+)
+def test_a_file_that_says_what_the_row_says_is_stated_and_not_run_twice(tmp_path, saved):
+    path = tmp_path / "x.yaml"
+    write_temperatures(path, saved, [])
+    where = [f"results_dir={tmp_path}", "chain=tiny_triple", "temperature=0.7", f"temperatures={path}"]
+    assert cascade.main([*where, "measure.max_new_tokens=4", "measure.limit=2", "windows=[exactly]"]) == 0
+    summary = read_summary(tmp_path / "cascade" / "summary.json")
+    assert summary.row(DIFFERING) == Row(DIFFERING, 0, "count")
+    assert not any("calibrated" in row.name for row in summary.rows if row.name != DIFFERING)
+    methods = {r["method"] for r in read_run(tmp_path / "cascade" / "upper").records}
+    assert methods == {"in the chain, exactly", "alone"}
+    assert recovery_rows([], (None, None, None), 1) == [summary.row(DIFFERING)]

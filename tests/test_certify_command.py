@@ -49,7 +49,8 @@ def certificate(folder, *rungs, asked=None, matrix=None):
 
 
 def test_the_file_as_it_is():
-    spec, chain = read_config(CONF, [])
+    spec, chain, saved = read_config(CONF, [])
+    assert (spec.temperatures, saved) == (None, None)
     assert (spec.chain, spec.rungs, spec.matrix) == ("smollm2", (0, 1, 2, 3, 4, 5, 6), True)
     assert spec.quality.prompts == PromptSpec(None, limit=36)
     assert len(chain.levels) == 3
@@ -58,7 +59,7 @@ def test_the_file_as_it_is():
 
 def test_arguments_set_what_is_there():
     arguments = ["chain=tiny_pair", "rungs=0,3", "matrix=false", "law.batch=16", "quality.margins={BLEU: 3}"]
-    spec, chain = read_config(CONF, [*arguments, "prompts.tasks=[math]", "quality.temperature=1e-1"])
+    spec, chain, _ = read_config(CONF, [*arguments, "prompts.tasks=[math]", "quality.temperature=1e-1"])
     assert (spec.rungs, spec.matrix, spec.law.batch, spec.quality.margins) == ((0, 3), False, 16, {"BLEU": 3.0})
     assert (spec.prompts.tasks, spec.quality.temperature, len(chain.levels)) == (("math",), 0.1, 2)
     assert read_config(CONF, ["rungs=4"])[0].rungs == (4,)
@@ -74,7 +75,7 @@ def test_arguments_set_what_is_there():
         ("rungs=0,9", "rungs: 9 is not one of 0, 1, 2, 3, 4, 5, 6"),
         ("rungs=[]", "rungs: expected some of 0"),
         ("rungs=x", "rungs: expected a list, got 'x'"),
-        ("rung=1", "rung: unknown key; known are chain, rungs"),
+        ("rung=1", "rung: unknown key; known are chain, temperatures, rungs"),
         ("law.size=1", "law.size: unknown key; known are prompts, prompt_tokens, length, batch, repeats"),
         ("law.repeats=1", "law: repeats: expected at least 2, got 1"),
         ("identity.prompt_tokens=3", "identity: prompt_tokens: expected at least 4, got 3"),

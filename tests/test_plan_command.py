@@ -12,10 +12,11 @@ from experiments.plan_config import chain_of, check_plan, level_names, read_conf
 from experiments.plan_measure import contest
 from experiments.plan_record import write_measurements, write_predictions
 from ssd.bench.summary import read_summary
+from ssd.calibrate.saved import Temperatures, write_temperatures
 from ssd.plan.inputs import read_inputs
 from ssd.plan.planner import Search, make_plan, ranking
-from ssd.plan.sensitivity import Setting
-from tests.plan_profiles import ALONE, PAIR, TRIPLE, profile, write
+from ssd.plan.sensitivity import Comparison
+from tests.plan_profiles import ALONE, PAIR, TRIPLE, profile, rates, write
 
 TINY = ["tune.limit=1", "tune.max_new_tokens=12", "measure.limit=1", "measure.max_new_tokens=8", "largest_gamma=2"]
 
@@ -59,7 +60,7 @@ def test_what_is_said_to_flip_the_order_does(data):
     inputs, search = read_inputs(data, "test"), Search(largest=4)
     found, plan = make_plan(inputs, search)
     first, second = found.plans[:2]
-    setting = Setting(inputs.profile, inputs.pairwise)
+    comparison = Comparison(inputs.profile, inputs.pairwise)
     flips = 0
     for row in plan["sensitivity"]:
         change = row.get("change", row.get("factor"))
@@ -69,9 +70,9 @@ def test_what_is_said_to_flip_the_order_does(data):
         pair = tuple(row["of"].split("→"))
         for side in (0.98, 1.02):
             changed = (
-                setting.with_alpha(pair, change * side)
+                comparison.with_alpha(pair, change * side)
                 if row["input"] == "alpha"
-                else setting.with_latency(row["of"], change**side)
+                else comparison.with_latency(row["of"], change**side)
             )
             gap = changed.seconds(second) - changed.seconds(first)
             assert (gap > 0) == (side < 1)
@@ -143,6 +144,9 @@ def test_the_whole_path_on_a_tiny_chain(tmp_path):
     assert measured["predictions_sha256"] == predicted["sha256"] == plan["predictions_sha256"]
     assert measured["predictions_written"] <= measured["written"]
     rows = read_summary(results / "summary.json").rows
+    assert 0 < plan["seconds"]["plan"] < plan["seconds"]["all"]
+    (wall,) = [row for row in rows if row.name == "wall seconds of plan"]
+    assert (wall.value, wall.goal, wall.sense) == (plan["seconds"]["plan"], 300, "max")
     assert any(row.name.startswith("speedup: adaptive (") and row.bound is not None for row in rows)
     assert any(row.name.startswith("speedup: top (") and "runner-up" in row.name for row in rows)
     # The profile that was measured plans the same when it is read.
@@ -166,11 +170,34 @@ def test_predictions_are_on_disk_before_anything_is_measured(tmp_path, monkeypat
 def test_changed_predictions_are_not_measured_against(tmp_path):
     path = tmp_path / "predictions.json"
     digest = write_predictions(path, "command", {"speedup": 1.5})
-    write_measurements(tmp_path / "measured.json", path, {"rows": []})
+    write_measurements(tmp_path / "measured.json", path, digest, {"rows": []})
     assert json.loads((tmp_path / "measured.json").read_text())["predictions_sha256"] == digest
     path.write_text(path.read_text().replace("1.5", "1.6"), encoding="utf-8")
-    with pytest.raises(ValueError, match="no longer has the hash it states"):
-        write_measurements(tmp_path / "measured.json", path, {"rows": []})
+    with pytest.raises(ValueError, match="no longer has the hash it was written with"):
+        write_measurements(tmp_path / "measured.json", path, digest, {"rows": []})
+
+
+def test_predictions_written_anew_are_not_measured_against(tmp_path):
+    path = tmp_path / "predictions.json"
+    digest = write_predictions(path, "command", {"speedup": 1.5})
+    write_predictions(path, "command", {"speedup": 1.6})
+    with pytest.raises(ValueError, match="no longer has the hash it was written with"):
+        write_measurements(tmp_path / "measured.json", path, digest, {"rows": []})
+
+
+def test_what_is_above_anything_published_is_said(tmp_path):
+    words = "That is above anything published for exact output and not in doubt, at most 4.43x"
+    assert words in planned(tmp_path, profile((0.001, 0.01, 1.0), rates(0.9, 0.95, 0.95)))["recommendation"]
+    assert words not in planned(tmp_path, PAIR)["recommendation"]
+
+
+def test_overlap_is_bounded_by_the_busiest_device(tmp_path):
+    for devices, gains in (("{}", False), ("{L0: a, L1: a, L2: b}", True)):
+        for plan in planned(tmp_path, TRIPLE, f"devices={devices}")["plans"]:
+            bound, spent = plan["overlapped"], plan["seconds_per_token"]
+            busiest = max(sum(spent[:-1]), spent[-1]) if gains else sum(spent)
+            assert bound["seconds_per_token"] == pytest.approx(busiest)
+            assert bound["speedup"] == pytest.approx(plan["speedup"] * sum(spent) / busiest)
 
 
 def test_what_is_measured():
@@ -230,6 +257,17 @@ def test_a_profile_of_another_schema_or_temperature_is_refused(tmp_path):
         read_inputs(PAIR | {"levels": [{"name": "L0"}]}, "test")
     with pytest.raises(ValueError, match=r"temperature: 1.0, but .* is of 0.0"):
         planned(tmp_path, PAIR, "temperature=1.0")
+
+
+def test_temperatures_may_stand_in_a_calibrated_file(tmp_path):
+    path, sources = tmp_path / "calibrated_tiny.yaml", [x.source for x in chain_of("tiny_triple", None).levels]
+    write_temperatures(path, Temperatures((0.7, 0.8, None), tuple(sources), 1.0), ["test"])
+    assert [x.temperature for x in chain_of("tiny_triple", path.as_posix()).levels] == [0.7, 0.8, None]
+    write_temperatures(path, Temperatures((0.7, 0.8, None), ("other",) * 3, 1.0), ["test"])
+    with pytest.raises(ValueError, match=r"temperatures\.sources: made for"):
+        chain_of("tiny_triple", path.as_posix())
+    with pytest.raises(ValueError, match="cannot be read"):
+        chain_of("tiny_triple", (tmp_path / "none.yaml").as_posix())
 
 
 def test_temperatures_of_levels_are_set_and_checked():

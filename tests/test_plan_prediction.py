@@ -6,16 +6,18 @@ import pytest
 
 from ssd.plan.acceptance import ByPosition, Constant
 from ssd.plan.bisection import bisect, nearest_crossing
-from ssd.plan.candidates import best_gammas, rank, sub_chains
+from ssd.plan.candidates import best_gammas, edge_acceptance, sub_chains
 from ssd.plan.edge_plan import EdgePlan
 from ssd.plan.expected_tokens import best_gamma, standard_speedup
+from ssd.plan.inputs import PlanInputs
 from ssd.plan.insertion import triple_speedup
 from ssd.plan.overlap import schedule_bounds
 from ssd.plan.pass_times import PassTimes, Profile
+from ssd.plan.planner import Search, ranking
 from ssd.plan.prediction import predict
 from ssd.plan.published import ACCEPTANCE, COSTS, OF_DRAFTED, PROVENANCE, PublishedAcceptance
 from ssd.plan.published_speeds import SPEEDS
-from ssd.plan.sensitivity import Setting, flip_by_alpha, flip_by_latency
+from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
 
 flat = PassTimes.flat
 
@@ -30,6 +32,12 @@ def pairwise(a01, a12, a02):
         ("middle", "target"): Constant(a12),
         ("small", "target"): Constant(a02),
     }
+
+
+def ranked(profile, known, largest):
+    alphas = {pair: model.alpha for pair, model in known.items()}
+    inputs = PlanInputs(profile, known, alphas, dict.fromkeys(known, "imposed"), (None,) * len(profile.levels), {})
+    return ranking(inputs, Search(windows=("at_least",), largest=largest)).plans
 
 
 def test_a_pair_of_flat_levels_is_theorem_3_8():
@@ -125,12 +133,12 @@ def test_sub_chains_end_in_the_target_and_keep_the_order():
     ],
 )
 def test_profiles_with_opposite_answers_rank_differently(costs, alphas, best):
-    ranking = rank(three(*costs), pairwise(*alphas), largest=8)
-    assert len(ranking) == 4
-    assert ranking[0].names == best
-    seconds = [plan.prediction.seconds_per_token for plan in ranking]
+    found = ranked(three(*costs), pairwise(*alphas), largest=8)
+    assert len(found) == 4
+    assert found[0].names == best
+    seconds = [plan.prediction.seconds_per_token for plan in found]
     assert seconds == sorted(seconds)
-    assert next(p for p in ranking if p.names == ("target",)).prediction.speedup == 1.0
+    assert next(p for p in found if p.names == ("target",)).prediction.speedup == 1.0
 
 
 def test_a_deeper_search_finds_a_vector_no_single_change_betters():
@@ -148,23 +156,23 @@ def test_a_deeper_search_finds_a_vector_no_single_change_betters():
 
 @pytest.mark.parametrize("reoptimise", [False, True])
 def test_an_order_flips_where_sensitivity_says(reoptimise):
-    setting = Setting(three(0.02, 0.10), pairwise(0.75, 0.85, 0.72), reoptimise=reoptimise, largest=4)
-    plans = {plan.names: plan for plan in rank(setting.profile, setting.pairwise, largest=4)}
+    comparison = Comparison(three(0.02, 0.10), pairwise(0.75, 0.85, 0.72), reoptimise=reoptimise, largest=4)
+    plans = {plan.names: plan for plan in ranked(comparison.profile, comparison.pairwise, largest=4)}
     first, second = plans["small", "middle", "target"], plans["small", "target"]
-    delta = flip_by_alpha(setting, first, second, ("middle", "target"))
+    delta = flip_by_alpha(comparison, first, second, ("middle", "target"))
     assert delta is not None
     assert -0.2 < delta < 0
-    factor = flip_by_latency(setting, first, second, "middle")
+    factor = flip_by_latency(comparison, first, second, "middle")
     assert factor is not None
     assert factor > 1
     for changed, near in (
-        (lambda s: setting.with_alpha(("middle", "target"), delta + s), 0.002),
-        (lambda s: setting.with_latency("middle", factor * (1 - s)), 0.002),
+        (lambda s: comparison.with_alpha(("middle", "target"), delta + s), 0.002),
+        (lambda s: comparison.with_latency("middle", factor * (1 - s)), 0.002),
     ):
         assert changed(near).seconds(first) < changed(near).seconds(second)
         assert changed(-near).seconds(first) > changed(-near).seconds(second)
-    assert flip_by_alpha(setting, second, plans["target",], ("small", "middle")) is None
-    assert flip_by_latency(setting, second, plans["target",], "middle") is None
+    assert flip_by_alpha(comparison, second, plans["target",], ("small", "middle")) is None
+    assert flip_by_latency(comparison, second, plans["target",], "middle") is None
 
 
 def test_the_nearest_crossing_is_found_on_either_side():
@@ -242,7 +250,7 @@ def test_backed_out_rates_reproduce_the_published_speedups():
         (lambda: PassTimes("x", {(1, 1): 1.0}, coverage=0.5), "level x: coverage"),
         (lambda: Profile((flat("x", 1), flat("x", 2))), "names must differ"),
         (lambda: three(0.1, 0.2).select(["large"]), "'large'"),
-        (lambda: rank(three(0.1, 0.2), {}), "small drafting for target"),
+        (lambda: edge_acceptance(("small", "target"), {}), "small drafting for target"),
     ],
 )
 def test_bad_input_is_one_clear_error(call, message):

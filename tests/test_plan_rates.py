@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 from experiments.plan_config import chain_of
+from ssd.bench import target_texts as target_texts_module
 from ssd.bench.loading import Loader
 from ssd.bench.pass_grid import PassCell, look_up_seconds, pass_grid
-from ssd.bench.target_texts import look_up_rates, rates_along, target_texts
+from ssd.bench.target_texts import TargetTexts, look_up_rates, rates_along, replayed_look_ups, target_texts
 from ssd.core.ngram import Ngram
 from ssd.core.requests import Sampling
+from ssd.core.sampling import Law
+from ssd.plan.acceptance import ByPosition
+from ssd.plan.chain_recursion import ChainRecursion
+from ssd.plan.edge_plan import EdgePlan
 from ssd.plan.replay import pooled_rates
 
 PROMPTS = [list(b"the cat sat on the mat. the cat"), list(b"one two three one two"), list(b"abc abc abc")]
@@ -67,28 +75,61 @@ def test_a_greedy_draft_passes_with_the_verifiers_probability(loader):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_look_ups_are_replayed_at_every_position(loader, temperature):
+def test_look_ups_count_where_rounds_start(loader, temperature):
     chain, found = texts_of(loader, temperature)
     measured, ngram = look_up_rates(chain, Ngram(), found, Sampling(temperature)), Ngram()
     places, passed = [0.0] * 8, [0.0] * 8
-    positions = proposals = 0
+    rounds = proposals = 0
     for text, new in zip(found.texts, found.new, strict=True):
         rows, first = laws(chain, 2, text, new, temperature), len(text) - new
-        for t in range(first, len(text)):
-            positions += 1
-            proposal = ngram.look_up(text[:t], 8)
-            proposals += bool(proposal)
-            for i, token in enumerate(proposal[: len(text) - t]):
+        t = first
+        while t < len(text):
+            proposal = ngram.look_up(text[:t], 8)[: len(text) - t]
+            rounds, proposals = rounds + 1, proposals + bool(proposal)
+            agreed = len(list(itertools.takewhile(lambda i: proposal[i] == text[t + i], range(len(proposal)))))  # noqa: B023
+            for i, token in enumerate(proposal[: agreed + 1]):
                 row = rows[t + i - first]
                 places[i] += 1
                 passed[i] += float(row[token]) if temperature else float(row.argmax() == token)
-                if token != text[t + i]:
-                    break
-    assert (measured.n, measured.proposals) == (positions, proposals)
-    assert 0 < measured.coverage == proposals / positions
+            t += min(agreed, 4) + 1
+    assert (measured.n, measured.proposals) == (rounds, proposals)
+    assert 0 < measured.coverage == proposals / rounds
     expected = pooled_rates(np.array(passed), np.array(places))
     assert measured.by_place[2] == pytest.approx(expected, abs=1e-5)
     assert set(measured.by_place) == {0, 1, 2}
+
+
+def runs_of_repeats(blocks=20):
+    """Stretches of tokens that never occurred, each followed by 20 tokens that did."""
+    text = []
+    for block in range(blocks):
+        fresh = list(range(30 * block, 30 * block + 30))
+        text += [*fresh, *fresh[5:25]]
+    return tuple(text)
+
+
+def tokens_per_round(coverage, by_place, gamma=4):
+    return ChainRecursion([EdgePlan(gamma)], [ByPosition(tuple(by_place))], coverage).target_round(1).work.counts[0]
+
+
+def test_a_repeat_counts_once_per_round_and_not_once_per_position(monkeypatch):
+    """A target that repeats itself in runs: tokens per round are those of its replay, and not of all positions."""
+    text = runs_of_repeats()
+    new = len(text) - 10
+    row = Law(None, torch.tensor(text[-new:])[None])
+    monkeypatch.setattr(target_texts_module, "_laws", lambda *given: iter([{0: [row]}]))
+    chain = SimpleNamespace(levels=[SimpleNamespace(is_ngram=False)], output_ids=lambda k: None)
+    found = TargetTexts((text,), (new,), 0.0, 0.0, 1)
+    measured = look_up_rates(chain, Ngram(), found, Sampling(0.0))
+    actual = new / measured.n
+    assert 1.4 < actual < 1.5  # 34 rounds per 50 tokens
+    assert tokens_per_round(measured.coverage, measured.by_place[0]) == pytest.approx(actual, rel=0.01)
+    # Negative control: with a round at every position the same repeats promise far more.
+    table, rounds, proposals = replayed_look_ups(Ngram(), text, new, gamma=0)
+    assert rounds == new
+    passed = (table == torch.tensor(text[-new:])[:, None]).sum(0).numpy()
+    everywhere = pooled_rates(passed, (table >= 0).sum(0).numpy())
+    assert tokens_per_round(proposals / rounds, everywhere) > 1.16 * actual
 
 
 def test_texts_are_the_targets_and_their_time_is_split(loader):

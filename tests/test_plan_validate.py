@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -25,11 +26,12 @@ def test_the_file_has_what_is_to_be_shown():
     groups = parse_groups(read_config(command.CONFIG, [])["groups"])
     vectors = [v for g in groups for v in g.vectors]
     assert len(vectors) >= 20
-    assert {len(gammas) for _, _, gammas in vectors} == {1, 2}
+    assert {len(v.gammas) for v in vectors} == {1, 2}
+    assert sum("exactly" in v.windows for v in vectors) == 2
     assert {g.batch for g in groups} == {1, 4}
     assert {g.temperature for g in groups} == {0.0, 1.0}
     assert any(g.temperatures for g in groups)
-    halves = [g.half(title) for g in groups for title, _, _ in g.vectors]
+    halves = [g.half(v.title) for g in groups for v in g.vectors]
     assert abs(halves.count("fit") - halves.count("test")) <= 1
     assert {g.half("ar") for g in groups} == {"fit"}
     for group in groups:
@@ -51,6 +53,10 @@ GROUP = {"temperature": 0.0, "batch": 1, "methods": [{"levels": [0, 2], "gammas"
         ([GROUP | {"methods": [{"levels": [0, 2], "gammas": [1, 2]}]}], "methods[0].gammas: 2 levels need 1"),
         ([GROUP | {"methods": [{"levels": [0, 2], "gammas": [0]}]}], "methods[0].gammas: expected integers >= 1"),
         ([GROUP | {"methods": [{"levels": [2], "gammas": []}]}], "methods[0].levels: expected at least two"),
+        (
+            [GROUP | {"methods": [GROUP["methods"][0] | {"windows": ["wide"]}]}],
+            "methods[0].windows: expected 1 of at_least, exactly, rounds, until_correction, got ['wide']",
+        ),
     ],
 )
 def test_a_wrong_group_is_named(data, words):
@@ -88,7 +94,11 @@ def configurations(noise=0.0, wrong=1.0):
             seconds *= 1 + (noise if i % 4 < 2 else -noise) * bool(vector)
             gained = Estimate(base / seconds, 0.95 * base / seconds, 1.05 * base / seconds, 12) if vector else None
             half = "fit" if not vector or i % 2 else "test"
-            out.append(Measured(f"T{sampled:d}-b{batch}", str(vector) if vector else "ar", half, f, seconds, gained))
+            out.append(
+                Measured(
+                    f"T{sampled:d}-b{batch}", str(vector) if vector else "ar", half, f, seconds, gained, f.profiled
+                )
+            )
     return out
 
 
@@ -115,16 +125,29 @@ def test_a_choice_that_the_clock_refutes_is_seen():
     best = configurations()
     speeds = {m.name: m.seconds for m in best if m.group == "T0-b1"}
     fastest = min(speeds, key=speeds.__getitem__)
-    slowed = [
-        Measured(m.group, m.name, m.half, m.features, m.seconds * 2, m.speedup)
-        if (m.group, m.name) == ("T0-b1", fastest)
-        else m
-        for m in best
-    ]
+    slowed = [replace(m, seconds=m.seconds * 2) if (m.group, m.name) == ("T0-b1", fastest) else m for m in best]
     verdict = Verdict(tuple(slowed), PLANTED)
     chosen, share = verdict.choice("T0-b1")
     assert chosen.name == fastest
     assert share < 0.95
+
+
+OWN = "median error of the planner's own model, all configurations"
+
+
+def test_the_planners_own_model_is_judged_unfitted():
+    planted = configurations()
+    rows = {row.name: row for row in summary_rows(validate(planted))}
+    assert rows[OWN].value > 0.01  # it knows of no overhead here, and nothing is fitted for it
+    assert rows[OWN].n == 16
+    exact = summary_rows(validate([replace(m, planner=m.seconds) for m in planted]))
+    rows = {row.name: row for row in exact}
+    assert rows[OWN].value == pytest.approx(0, abs=1e-12)
+    assert rows["planner's own choice / best measured: worst group"].value == 1.0
+    partial = [replace(m, planner=0.0 if m.name == "(1,)" else m.seconds) for m in planted if m.group == "T0-b1"]
+    share = Verdict(tuple(partial), Overheads()).planner_choice("T0-b1")[1]
+    assert share == pytest.approx(min(m.seconds for m in partial) / partial[1].seconds)
+    assert share < 1
 
 
 def test_overheads_are_never_negative_and_need_three_configurations():
@@ -148,18 +171,26 @@ def test_features_count_what_a_round_does():
 
 def test_the_whole_path_on_a_tiny_chain(tmp_path):
     results = tmp_path / "validate"
-    methods = "[{levels: [ngram, 2], gammas: [2]}, {levels: [0, 2], gammas: [1]}, {levels: [0, 1, 2], gammas: [1, 2]}]"
-    arguments = [f"groups=[{{temperature: 0.0, batch: 1, methods: {methods}}}]", "measure.limit=1", "tune.limit=1"]
+    triple = "{levels: [0, 1, 2], gammas: [1, 2], windows: [at_least, exactly]}"
+    methods = f"[{{levels: [ngram, 2], gammas: [2]}}, {{levels: [0, 2], gammas: [1]}}, {triple}]"
+    batch = "{temperature: 0.0, batch: 2, methods: [{levels: [0, 2], gammas: [2]}]}"
+    arguments = [f"groups=[{{temperature: 0.0, batch: 1, methods: {methods}}}, {batch}]", "measure.limit=2"]
+    arguments += ["tune.limit=2"]
     arguments += ["tune.max_new_tokens=10", "measure.max_new_tokens=6", "profiling={widths: [1, 4, 8], repeats: 1}"]
     assert command.main(["chain=tiny_triple", f"results_dir={results}", *arguments]) == 0
     rows = {row.name: row for row in read_summary(results / "summary.json").rows}
-    assert rows["configurations"].value == 3
-    assert rows["median error: test half"].n == 1
+    assert rows["configurations"].value == 4
+    assert rows["median error: test half"].n == 2
+    assert rows[OWN].n == 4
     predicted, measured = (json.loads((results / f"{n}.json").read_text()) for n in ("predictions", "measured"))
     assert measured["predictions_sha256"] == predicted["sha256"]
     assert measured["predictions_written"] <= measured["written"]
-    assert [row["half"] for row in measured["configurations"]] == ["fit", "test", "fit"]
-    (group,) = predicted["content"]["groups"]
-    assert set(group["configurations"]) == {"ar", "n-gram→L2 [2]", "L0→L2 [1]", "L0→L1→L2 [1, 2]"}
+    assert [row["half"] for row in measured["configurations"]] == ["fit", "test", "fit", "test"]
+    group, other = predicted["content"]["groups"]
+    assert set(group["configurations"]) == {"ar", "n-gram→L2 [2]", "L0→L2 [1]", "L0→L1→L2 [1, 2 exactly]"}
+    assert group["planner_choice"] in group["configurations"]
+    assert {own["slowest_row"] for own in group["configurations"].values()} == {1.0}
+    assert other["configurations"]["ar"]["slowest_row"] == pytest.approx(1.0)
+    assert other["configurations"]["L0→L2 [2]"]["slowest_row"] >= 1
     assert (results / "report.html").exists()
     assert (results / "profiles" / "T0.json").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tiny_baselines import DRAFT, TARGET, method, run
 from transformers.generation import logits_process as library
 
+from ssd.certify.penalties import processed
 from ssd.certify.tiny_models import P, chain_of, near, tiny_llama, with_draft_vocabulary
 from ssd.core.chain import Chain, Edge, Level
 from ssd.core.generate import generate
@@ -49,6 +51,17 @@ def test_every_penalty_is_the_librarys(name, baseline):
     (got,) = generate(CHAIN, [request(**PENALTIES[name])])
     assert got.ids == wanted.ids
     assert got.stop_reason == wanted.stop_reason
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_every_penalty_is_that_of_plain_python(name):
+    """The library has no frequency and presence penalties; ``ssd.certify.penalties`` writes all of them out again."""
+    rng = random.Random(name)
+    for _ in range(30):
+        text = [*P, *(rng.randrange(64) for _ in range(rng.randrange(20)))]
+        scores = [rng.uniform(-4, 4) for _ in range(64)]
+        ours = process(torch.tensor(scores, dtype=torch.float64), torch.tensor(text), request(**PENALTIES[name]))
+        assert ours.tolist() == pytest.approx(processed(scores, text, request(**PENALTIES[name])), abs=1e-12)
 
 
 def test_each_penalty_changes_the_output():
@@ -99,6 +112,35 @@ class Remembering:
         return scores
 
 
+class Nested:
+    """Its memory lies in an object it holds."""
+
+    def __init__(self):
+        self.inner = Counting()
+
+    def __call__(self, ids, scores):
+        """The scores, unchanged for as long as anyone looks."""
+        self.inner.calls += 1
+        return scores
+
+
+def enclosed():
+    """A function whose memory lies in its closure."""
+    calls = [0]
+
+    def processor(ids, scores):
+        calls[0] += 1
+        return scores
+
+    return processor
+
+
+def editing(ids, scores):
+    """Writes into the text."""
+    ids[:, -1] = 0
+    return scores
+
+
 WATERMARK = library.SynthIDTextWatermarkLogitsProcessor(5, [1, 2, 3], 16, 0, 4, torch.device("cpu"))
 
 
@@ -107,6 +149,10 @@ WATERMARK = library.SynthIDTextWatermarkLogitsProcessor(5, [1, 2, 3], 16, 0, 4, 
     [
         (Counting(), "Counting keeps state"),
         (Remembering(), "Remembering keeps state"),
+        (Nested(), "Nested keeps state"),
+        (enclosed(), "function keeps state"),
+        (editing, "edits the token ids"),
+        (lambda ids, scores: scores * math.nan, "NaN or infinity"),
         (WATERMARK, "SynthIDTextWatermarkLogitsProcessor"),
         (library.UnbatchedClassifierFreeGuidanceLogitsProcessor(1.5, TARGET), "UnbatchedClassifierFreeGuidance"),
         (lambda ids, scores: scores[:, :3], r"\(1, 3\)"),
@@ -117,6 +163,22 @@ WATERMARK = library.SynthIDTextWatermarkLogitsProcessor(5, [1, 2, 3], 16, 0, 4, 
 def test_others_are_refused_by_name(processor, why):
     with pytest.raises(ValueError, match=rf"requests\[1\]\.processors\[0\].*{why}"):
         generate(CHAIN, [Request(P, max_new_tokens=4), Request(P, max_new_tokens=4, processors=(processor,))])
+
+
+def test_an_editor_of_its_ids_that_hides_cannot_change_the_text():
+    """It edits longer texts only, which nobody tried beforehand."""
+
+    def hiding(ids, scores):
+        if ids.shape[1] > len(P) + 1:
+            ids[:, -1] = 0
+        return scores
+
+    assert generate(CHAIN, [replace(request(), processors=(hiding,))])[0].ids == generate(CHAIN, [request()])[0].ids
+
+
+def test_end_ids_the_target_lacks_are_not_forbidden():
+    ended = replace(request(min_new_tokens=15), eos_ids=(EARLY, 70))
+    assert generate(CHAIN, [ended])[0].ids == generate(CHAIN, [request(min_new_tokens=15)])[0].ids
 
 
 def test_every_level_sees_the_history_of_each_position():
@@ -208,6 +270,10 @@ def test_sampling_with_penalties_has_the_processed_law():
     ("settings", "why"),
     [
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"temperature": None}, "temperature.*None"),
+        ({"top_p": None}, "top_p.*None"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"presence_penalty": 10**400}, "presence_penalty"),
         ({"repetition_penalty": math.inf}, "repetition_penalty"),
         ({"frequency_penalty": "high"}, "frequency_penalty.*'high'"),
         ({"min_new_tokens": -1}, "min_new_tokens.*-1"),

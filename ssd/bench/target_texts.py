@@ -16,7 +16,7 @@ from ssd.core.ngram import Ngram
 from ssd.core.requests import Request, Sampling
 from ssd.core.sampling import Law, LevelSampling, law
 from ssd.core.verification import overlaps, translate
-from ssd.plan.replay import TextRates, pooled_rates
+from ssd.plan.replay import REFERENCE_GAMMA, TextRates, pooled_rates
 
 PLACES = 8  # tokens of a look-up that are replayed
 WARM_UP = 4  # tokens of an untimed first call
@@ -106,10 +106,10 @@ class LookUpRates:
     """What a look-up's proposals are worth along the target's texts.
 
     Attributes:
-        coverage: share of positions at which it proposes anything.
+        coverage: share of rounds in which it proposes anything.
         by_place: per verifying level, chance that token i of a proposal passes, those before it being right;
             rare places share the last entry.
-        n: positions; proposals: those with a proposal.
+        n: rounds; proposals: those with a proposal.
     """
 
     coverage: float
@@ -120,9 +120,10 @@ class LookUpRates:
 
 @torch.inference_mode()
 def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Sampling) -> LookUpRates:
-    """Every new position's look-up, replayed; token i > 0 counts where the tokens before it are the text's.
+    """Look-ups where rounds of ``REFERENCE_GAMMA`` tokens start; token i > 0 counts if those before it are the text's.
 
-    A look-up's law is a point mass, so its token passes with the verifier's probability of it.
+    A look-up's law is a point mass, so its token passes with the verifier's probability of it. For the same reason
+    the target emits the proposed token exactly if it accepts it: the text itself says where every round ends.
     """
     models = [k for k, level in enumerate(chain.levels) if not level.is_ngram]
     passed = {k: torch.zeros(PLACES, dtype=torch.float64) for k in models}
@@ -131,8 +132,8 @@ def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Samp
     for (text, new), laws in zip(
         zip(found.texts, found.new, strict=True), _laws(chain, found, sampling, models), strict=True
     ):
-        guesses, own = _guesses(ngram, text, new)
-        n, proposals = n + new, proposals + own
+        guesses, rounds, own = replayed_look_ups(ngram, text, new)
+        n, proposals = n + rounds, proposals + own
         known = guesses >= 0
         reached += known.sum(0)
         for k in models:
@@ -142,18 +143,28 @@ def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Samp
     return LookUpRates(proposals / n, rates, n, proposals)
 
 
-def _guesses(ngram: Ngram, text: Sequence[int], new: int) -> tuple[Tensor, int]:
-    """[new, PLACES] token i of the proposal made i positions before, -1 for none; and the proposals."""
-    first, proposals = len(text) - new, 0
+def replayed_look_ups(
+    ngram: Ngram, text: Sequence[int], new: int, gamma: int = REFERENCE_GAMMA
+) -> tuple[Tensor, int, int]:
+    """Proposals of the rounds in which a look-up of ``gamma`` tokens makes the last ``new`` tokens of ``text``.
+
+    A round starts where the last one ended: behind its accepted prefix and one token more.
+
+    Returns:
+        [new, PLACES] token i of the proposal made i positions before, -1 for none; rounds; those with a proposal.
+    """
+    first, rounds, proposals, t = len(text) - new, 0, 0, 0
     table = torch.full((new, PLACES), -1)
-    for t in range(new):
+    while t < new:
         proposal = ngram.look_up(text[: first + t], PLACES)
-        proposals += bool(proposal)
+        rounds, proposals, accepted = rounds + 1, proposals + bool(proposal), 0
         for i, token in enumerate(proposal[: new - t]):
             table[t + i, i] = token
             if token != text[first + t + i]:
                 break
-    return table, proposals
+            accepted = i + 1
+        t += min(accepted, gamma) + 1
+    return table, rounds, proposals
 
 
 def _laws(

@@ -28,7 +28,7 @@ def processed(scores: Sequence[float], history: Sequence[int], request: Request)
         if not before or list(history[-len(before) :]) == before:
             out[last] = -math.inf
     if len(new) < s.min_new_tokens:
-        for token in request.eos_ids:
+        for token in {t for t in request.eos_ids if t < len(out)}:
             out[token] = -math.inf
     for processor in request.processors:
         out = processor(torch.tensor([list(history)]), torch.tensor([out], dtype=torch.float64))[0].tolist()

@@ -8,7 +8,10 @@ penalties, forbidden words, minimum length, the request's own processors; temper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from torch import Tensor
 from ssd.core.requests import Request, Sampling
 
 MINUS_INF = float("-inf")
+MOST_OBJECTS = 100  # looked into for memory; a processor that holds a model is known by its results
 
 
 class Processors:
@@ -102,11 +106,11 @@ def process(scores: Tensor, history: Tensor, request: Request) -> Tensor:
         scores[seen] -= s.frequency_penalty * count.to(scores.dtype) + s.presence_penalty
     forbidden = [word[-1] for word in s.bad_words_ids if ends_with(history, word[:-1])]
     if len(new) < s.min_new_tokens:
-        forbidden += request.eos_ids
+        forbidden += [token for token in request.eos_ids if token < len(scores)]
     if forbidden:
         scores[forbidden] = MINUS_INF
     for processor in request.processors:
-        scores = processor(history[None], scores[None])[0]
+        scores = processor(history[None].clone(), scores[None])[0]  # a copy: some edit what they are given
     return scores
 
 
@@ -160,18 +164,37 @@ def check_stateless(
     if not isinstance(once, Tensor) or once.shape != scores.shape:
         shape = tuple(once.shape) if isinstance(once, Tensor) else once
         raise ValueError(f"{name}: {kind} returned {shape!r} for scores of shape {tuple(scores.shape)}")
-    if not torch.equal(once.nan_to_num(), again.nan_to_num()) or not _same(before, _attributes(processor)):
+    if ids.tolist() != [list(prompt)]:
+        raise ValueError(f"{name}: {kind} edits the token ids it is given")
+    if bool((once.isnan() | (once == math.inf)).any()):
+        raise ValueError(f"{name}: {kind} returned NaN or infinity for finite scores; only minus infinity forbids")
+    if not torch.equal(once, again) or not _same(before, _attributes(processor)):
         raise ValueError(f"{name}: {kind} keeps state between calls; drafts need a function of the text alone")
 
 
 def _attributes(processor: Any) -> dict[str, Any]:
-    """Its numbers, texts, lists and tensors, copied."""
+    """Its numbers, texts, lists and tensors, copied; those of objects it holds and of its closure too."""
     kept: dict[str, Any] = {}
-    for name, value in getattr(processor, "__dict__", {}).items():
-        if isinstance(value, Tensor):
-            kept[name] = value.clone()
-        elif value is None or isinstance(value, (bool, int, float, str, tuple, list, dict, set)):
-            kept[name] = repr(value)
+    pending: list[tuple[str, Any]] = [("", processor)]
+    seen: set[int] = set()
+    while pending:
+        path, owner = pending.pop()
+        if id(owner) in seen or len(seen) > MOST_OBJECTS:
+            continue
+        seen.add(id(owner))
+        held = {**getattr(owner, "__dict__", {})}
+        for i, cell in enumerate(getattr(owner, "__closure__", None) or ()):
+            with suppress(ValueError):  # a cell nothing was put into yet
+                held[f"<{i}>"] = cell.cell_contents
+        for name, value in held.items():
+            if isinstance(value, (type, ModuleType)):
+                continue
+            if isinstance(value, Tensor):
+                kept[f"{path}.{name}"] = value.clone()
+            elif value is None or isinstance(value, (bool, int, float, str, tuple, list, dict, set)):
+                kept[f"{path}.{name}"] = repr(value)
+            else:
+                pending.append((f"{path}.{name}", value))
     return kept
 
 

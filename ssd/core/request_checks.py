@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,18 +48,18 @@ def items(name: str, value: Any) -> tuple[Any, ...]:
 
 def is_number(value: Any) -> bool:
     """Whether ``value`` is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def check_sampling(owner: str, settings: Any) -> None:
     """Raise ValueError naming owner, field and value for the first of ``BOUNDS`` that is left."""
     for name, (low, high) in BOUNDS.items():
         value = getattr(settings, name)
-        if value is None:
+        if value is None and owner != "sampling":  # a level's own setting that is not there
             continue
         if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else (int, float)):
             raise ValueError(f"{owner}.{name}: expected a number, got {value!r}")
-        if not low <= value <= high or not math.isfinite(value) or (name == "top_p" and value == 0):
+        if not low <= value <= min(high, sys.float_info.max) or (name == "top_p" and value == 0):
             raise ValueError(f"{owner}.{name}: {value!r} is outside [{low}, {high}]")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ssd.core.request_checks import check_penalties, check_sampling, stop_strings, token_ids, whole_number
+from ssd.core.request_checks import check_penalties, check_sampling, items, stop_strings, token_ids, whole_number
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Request:
         keep("ids", token_ids("request.ids", self.ids))
         keep("eos_ids", token_ids("request.eos_ids", self.eos_ids))
         keep("stop", stop_strings("request.stop", self.stop))
-        keep("processors", tuple(self.processors))
+        keep("processors", items("request.processors", self.processors))
         if not self.ids:
             raise ValueError("request.ids: the prompt is empty; at least one token is needed")
         for name in ("seed", "sample", "max_new_tokens"):

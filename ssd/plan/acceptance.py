@@ -33,7 +33,10 @@ class Acceptance(Protocol):
         """Probability that draft token ``position`` (from 0) passes, all earlier ones having passed."""
 
     def shifted(self, delta: float) -> Self:
-        """The same model with ``delta`` added to every probability, clipped to [0, 1]."""
+        """The same model with ``delta`` added to every probability, clipped to [0, 1].
+
+        Source: none in print; the change that ``ssd.plan.sensitivity`` varies.
+        """
 
 
 @dataclass(frozen=True)

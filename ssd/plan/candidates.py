@@ -1,4 +1,4 @@
-"""Every sub-chain of a list of levels, each with its best draft lengths, ranked."""
+"""Every sub-chain of a list of levels, and its best draft lengths."""
 
 from __future__ import annotations
 
@@ -98,20 +98,6 @@ def best_gammas(
     if not found:
         raise ValueError("windows: at least one rule is needed")
     return min(found.values(), key=lambda p: (_seconds(p), p.gammas))
-
-
-def rank(
-    profile: Profile,
-    pairwise: Pairwise,
-    batch: int = 1,
-    windows: Sequence[str] = ("at_least",),
-    largest: int = LARGEST_GAMMA,
-) -> list[Plan]:
-    """Every sub-chain at its best draft lengths, fastest first; AR is among them."""
-    plans = []
-    for names in sub_chains(profile.names):
-        plans.append(best_gammas(profile.select(names), edge_acceptance(names, pairwise), batch, windows, largest))
-    return sorted(plans, key=lambda p: (p.prediction.seconds_per_token, len(p.names)))
 
 
 def neighbours(gammas: Sequence[int], largest: int) -> Iterator[tuple[int, ...]]:

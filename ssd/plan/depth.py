@@ -19,7 +19,8 @@ from ssd.plan.insertion import cost_per_token
 class RatioAlpha:
     """Acceptance as a function of how many times larger the verifier is: 1 - alpha = rejected * ratio^exponent.
 
-    An empirical form, to be fitted to measured pairs of one family; alpha is clipped to [0, 1].
+    An empirical form, to be fitted to measured pairs of one family; alpha is clipped to [0, 1]. Source: none in print,
+    a power law chosen here.
     """
 
     rejected: float

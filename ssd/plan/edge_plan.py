@@ -38,6 +38,8 @@ def longest_block(edges: Sequence[EdgePlan]) -> int:
 
     W_0 = gamma_0, then W = gamma + W below (``at_least``, ``until_correction``: the last round starts with at
     most gamma - 1 tokens and adds up to W + 1), gamma (``exactly``), gamma (W + 1) (``rounds``).
+
+    Source: derived here from the rules of ``ssd.core.windows``.
     """
     width = 0
     for k, edge in enumerate(edges):

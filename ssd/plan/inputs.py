@@ -6,7 +6,8 @@ The file is JSON:
      "levels": [{"name": "L0", "bytes": 19000000, "device": "cpu", "overhead": 0.0002, "look_up": false,
                  "coverage": 1.0, "temperature": null,
                  "seconds": [{"width": 1, "batch": 1, "seconds": 0.003}, ...]}, ...],
-     "acceptance": {"L0→L2": {"alpha": 0.55, "stderr": 0.02, "n": 288, "by_position": [0.52, 0.6, ...]}, ...}}
+     "acceptance": {"L0→L2": {"alpha": 0.55, "stderr": 0.02, "n": 288, "by_position": [0.52, 0.6, ...],
+                               "text_shifts": [0.04, -0.03, ...]}, ...}}
 
 Levels stand from the smallest draft to the target; further fields are kept but not read.
 """
@@ -14,7 +15,7 @@ Levels stand from the smallest draft to the target; further fields are kept but 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssd.plan.acceptance import Acceptance, ByPosition, Constant
@@ -36,6 +37,7 @@ class PlanInputs:
         origins: of each pair's acceptance: ``measured``, ``imposed`` or where it was published.
         temperatures: per level, what replaces the row's; ``None`` inherits.
         second: other published values of pairs whose first is in doubt.
+        shifts: of measured pairs, what each tuning text adds to the rates; pairs without are left out.
     """
 
     profile: Profile
@@ -44,6 +46,7 @@ class PlanInputs:
     origins: dict[Pair, str]
     temperatures: tuple[float | None, ...]
     second: dict[Pair, Acceptance]
+    shifts: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
 
     def with_devices(self, devices: Mapping[str, str]) -> PlanInputs:
         """The same with levels on other devices.
@@ -68,10 +71,11 @@ class PlanInputs:
             ValueError: naming the pair and the value that is wrong.
         """
         pairwise, origins, second = dict(self.pairwise), dict(self.origins), dict(self.second)
-        alphas = dict(self.alphas)
+        alphas, shifts = dict(self.alphas), dict(self.shifts)
         for name, value in values.items():
             pair = parse_pair(name, self.profile.names)
             second.pop(pair, None)
+            shifts.pop(pair, None)
             try:
                 if isinstance(value, str):
                     entry = find_published(value)
@@ -85,7 +89,7 @@ class PlanInputs:
             except ValueError as error:
                 raise ValueError(f"acceptance.{name}: {error}") from error
             alphas[pair] = pairwise[pair].at(0, "plain")
-        return replace(self, pairwise=pairwise, alphas=alphas, origins=origins, second=second)
+        return replace(self, pairwise=pairwise, alphas=alphas, origins=origins, second=second, shifts=shifts)
 
 
 def read_inputs(data: Mapping[str, Any], where: str) -> PlanInputs:
@@ -99,19 +103,21 @@ def read_inputs(data: Mapping[str, Any], where: str) -> PlanInputs:
     try:
         levels = [_level(entry) for entry in data["levels"]]
         profile = Profile(tuple(levels))
-        pairwise, alphas = {}, {}
+        pairwise, alphas, shifts = {}, {}, {}
         for name, entry in data.get("acceptance", {}).items():
             pair = parse_pair(name, profile.names)
             by = entry.get("by_position")
             pairwise[pair] = ByPosition(tuple(by)) if by else Constant(entry["alpha"])
             alphas[pair] = float(entry["alpha"])
+            if entry.get("text_shifts"):
+                shifts[pair] = tuple(map(float, entry["text_shifts"]))
         temperatures = tuple(entry.get("temperature") for entry in data["levels"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     origins = dict.fromkeys(pairwise, "measured")
-    return PlanInputs(profile, dict(pairwise), alphas, origins, temperatures, {})
+    return PlanInputs(profile, dict(pairwise), alphas, origins, temperatures, {}, shifts)
 
 
 def _level(entry: Mapping[str, Any]) -> PassTimes:

@@ -146,7 +146,10 @@ def pipelined_seconds(hit: float, draft_seconds: float, verify_seconds: float) -
 
 
 def speedup_per_device(speedup: float, devices: float, baseline_devices: float = 1) -> float:
-    """Speedup ÷ (devices used ÷ devices AR uses): the speedup of equal hardware kept busy by copies of AR."""
+    """Speedup ÷ (devices used ÷ devices AR uses): the speedup of equal hardware kept busy by copies of AR.
+
+    Source: derived here; arXiv 2603.03251 states its speedups with one device more than AR's.
+    """
     if devices <= 0 or baseline_devices <= 0:
         raise ValueError(f"devices: {devices!r} and {baseline_devices!r} must be > 0")
     return speedup * baseline_devices / devices

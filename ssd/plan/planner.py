@@ -10,8 +10,9 @@ from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, edge_acceptanc
 from ssd.plan.chain_recursion import Memo
 from ssd.plan.inputs import Pair, PlanInputs, pair_name
 from ssd.plan.insertion import insertion
+from ssd.plan.overlap import schedule_bounds
 from ssd.plan.recommendation import Ranking, recommend
-from ssd.plan.sensitivity import Setting, flip_by_alpha, flip_by_latency
+from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
 
 SCHEDULE = "serial"
 
@@ -73,10 +74,12 @@ def ranking(inputs: PlanInputs, search: Search) -> Ranking:
 def make_plan(inputs: PlanInputs, search: Search) -> tuple[Ranking, dict[str, Any]]:
     """The ranking, and what ``plan.json`` says of it (docs/plan.md), times and versions aside."""
     found = ranking(inputs, search)
-    setting = Setting(inputs.profile, inputs.pairwise, search.batch, windows=search.windows, largest=search.largest)
+    comparison = Comparison(
+        inputs.profile, inputs.pairwise, search.batch, windows=search.windows, largest=search.largest
+    )
     top = found.plans[0]
     data: dict[str, Any] = {
-        "recommendation": recommend(found, setting),
+        "recommendation": recommend(found, comparison),
         "batch": search.batch,
         "memory_limit": search.memory_limit,
         "plans": [entry(p, inputs, fits=p in found.plans) for p in (*found.plans, *found.too_large)],
@@ -86,7 +89,7 @@ def make_plan(inputs: PlanInputs, search: Search) -> tuple[Ranking, dict[str, An
             for p, model in inputs.pairwise.items()
         },
         "insertions": insertions(inputs, search),
-        "sensitivity": sensitivity(setting, top, found.plans[1]) if len(found.plans) > 1 else [],
+        "sensitivity": sensitivity(comparison, top, found.plans[1]) if len(found.plans) > 1 else [],
         "second_columns": second_columns(inputs, search, top),
     }
     return found, data
@@ -104,6 +107,8 @@ def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
     """One plan as it stands in ``plan.json``."""
     p = plan.prediction
     temperature = dict(zip(inputs.profile.names, inputs.temperatures, strict=True))
+    device = {level.name: level.device for level in inputs.profile.levels}
+    overlapped = schedule_bounds(p.seconds, [device[name] for name in plan.names]).least
     return {
         "label": label(plan),
         "levels": list(plan.names),
@@ -112,6 +117,7 @@ def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
         "edges": [{"gamma": e.gamma, "window": e.window, "verification": e.verification} for e in plan.edges],
         "temperatures": [temperature[name] for name in plan.names],
         "schedule": SCHEDULE,
+        "overlapped": {"seconds_per_token": overlapped, "speedup": p.speedup * p.seconds_per_token / overlapped},
         "speedup": p.speedup,
         "speedup_per_device": p.speedup_per_device,
         "devices": p.devices,
@@ -162,15 +168,15 @@ def insertions(inputs: PlanInputs, search: Search) -> list[dict[str, Any]]:
     return rows
 
 
-def sensitivity(setting: Setting, first: Plan, second: Plan) -> list[dict[str, Any]]:
+def sensitivity(comparison: Comparison, first: Plan, second: Plan) -> list[dict[str, Any]]:
     """What changes the order of two plans, each input alone: acceptance of a pair, pass time of a level."""
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(first.names), *itertools.pairwise(second.names)]))
     rows: list[dict[str, Any]] = []
     for pair in pairs:
-        change = flip_by_alpha(setting, first, second, pair)
+        change = flip_by_alpha(comparison, first, second, pair)
         rows.append({"input": "alpha", "of": pair_name(pair), "change": change})
     for name in dict.fromkeys([*first.names, *second.names]):
-        rows.append({"input": "latency", "of": name, "factor": flip_by_latency(setting, first, second, name)})
+        rows.append({"input": "latency", "of": name, "factor": flip_by_latency(comparison, first, second, name)})
     between = {"first": label(first), "second": label(second)}
     return [between | row for row in rows]
 

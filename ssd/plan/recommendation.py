@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from ssd.plan.candidates import Plan
 from ssd.plan.inputs import Pair, pair_name
-from ssd.plan.sensitivity import Setting, flip_by_alpha, flip_by_latency
+from ssd.plan.published_speeds import AR, SPEEDS
+from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,17 @@ class Ranking:
     unknown: dict[tuple[str, ...], list[str]]
 
 
-def recommend(found: Ranking, setting: Setting) -> str:
+def recommend(found: Ranking, comparison: Comparison) -> str:
     """One paragraph: the best plan, and why it is not a shorter or a longer one."""
     top, target = found.plans[0], found.plans[0].names[-1]
     if not top.edges:
-        sentences = [f"Use {target} alone.", *_why_alone(found, setting)]
+        sentences = [f"Use {target} alone.", *_why_alone(found, comparison)]
     else:
         sentences = [
             f"Use {name(top)}: predicted {_x(top)} the speed of {target} alone.",
-            *_why_not_longer(found, setting),
-            *(_why_level(found, setting, level) for level in reversed(top.names[:-1])),
+            _above_print(top),
+            *_why_not_longer(found, comparison),
+            *(_why_level(found, comparison, level) for level in reversed(top.names[:-1])),
         ]
     if found.too_large and found.too_large[0].prediction.speedup > top.prediction.speedup:
         rival = found.too_large[0]
@@ -53,7 +55,18 @@ def name(plan: Plan) -> str:
     return f"{'→'.join(plan.names)} with gamma {', '.join(map(str, plan.gammas))}"
 
 
-def _why_alone(found: Ranking, setting: Setting) -> list[str]:
+def _above_print(top: Plan) -> str:
+    """A warning where the prediction exceeds every published speedup over AR of exact output that is not in doubt."""
+    most = max((s for s in SPEEDS if s.over == AR and s.exact and s.doubt is None), key=lambda s: s.high)
+    if top.prediction.speedup <= most.high:
+        return ""
+    return (
+        f"That is above anything published for exact output and not in doubt, at most {most.high:.2f}x "
+        f"({most.system}, {most.models}, {most.source}): check the profile."
+    )
+
+
+def _why_alone(found: Ranking, comparison: Comparison) -> list[str]:
     """Why no draft pays: the best rival, and what a draft of one token would need."""
     rivals = [p for p in found.plans if p.edges]
     if not rivals:
@@ -63,10 +76,10 @@ def _why_alone(found: Ranking, setting: Setting) -> list[str]:
     pair = next((p for p in rivals if len(p.edges) == 1), None)
     if pair is None:
         return out
-    draft, target = setting.profile.select(pair.names).levels
-    own = target.at(1, setting.batch)
-    cost, wider = draft.at(1, setting.batch) / own, target.at(2, setting.batch) / own - 1
-    need, has = cost + wider, setting.pairwise[draft.name, target.name].at(0, "plain")
+    draft, target = comparison.profile.select(pair.names).levels
+    own = target.at(1, comparison.batch)
+    cost, wider = draft.at(1, comparison.batch) / own, target.at(2, comparison.batch) / own - 1
+    need, has = cost + wider, comparison.pairwise[draft.name, target.name].at(0, "plain")
     reason = (
         f"A draft token of {draft.name} costs {cost:.2f} of a pass of {target.name} and {wider:.2f} more to check it"
     )
@@ -77,7 +90,7 @@ def _why_alone(found: Ranking, setting: Setting) -> list[str]:
     return [*out, f"{reason}, so that one pays from acceptance {need:.2f} on; it has {has:.2f}."]
 
 
-def _why_not_longer(found: Ranking, setting: Setting) -> list[str]:
+def _why_not_longer(found: Ranking, comparison: Comparison) -> list[str]:
     """Why one more level does not pay: the best chain that has all of the top's levels and another."""
     top = found.plans[0]
     rival = next((p for p in found.plans if set(p.names) > set(top.names)), None)
@@ -88,11 +101,11 @@ def _why_not_longer(found: Ranking, setting: Setting) -> list[str]:
     lost = 1 - rival.prediction.speedup / top.prediction.speedup
     return [
         f"{where.capitalize()} ({', '.join(extra)}) does not pay because {name(rival)} is predicted at {_x(rival)}, "
-        f"{lost:.0%} less; {_would_change(setting, top, rival, extra)}."
+        f"{lost:.0%} less; {_would_change(comparison, top, rival, extra)}."
     ]
 
 
-def _why_level(found: Ranking, setting: Setting, level: str) -> str:
+def _why_level(found: Ranking, comparison: Comparison, level: str) -> str:
     """Why a level of the top plan is there: the best plan without it, and what would end that."""
     top = found.plans[0]
     rival = next((p for p in found.plans if level not in p.names), None)
@@ -102,24 +115,24 @@ def _why_level(found: Ranking, setting: Setting, level: str) -> str:
     what = f"{level} as the middle level" if top.names.index(level) > 0 else f"{level} as the lowest level"
     return (
         f"{what} pays because the best plan without it, {name(rival)}, is predicted at {_x(rival)}, so it adds "
-        f"{gain:.0%}; {_would_change(setting, top, rival, [level])}."
+        f"{gain:.0%}; {_would_change(comparison, top, rival, [level])}."
     )
 
 
-def _would_change(setting: Setting, top: Plan, rival: Plan, levels: Sequence[str]) -> str:
+def _would_change(comparison: Comparison, top: Plan, rival: Plan, levels: Sequence[str]) -> str:
     """Which acceptance or pass time of these levels would put the rival first."""
     ways = []
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(top.names), *itertools.pairwise(rival.names)]))
     for pair in pairs:
         if not set(pair) & set(levels):
             continue
-        change = flip_by_alpha(setting, top, rival, pair)
+        change = flip_by_alpha(comparison, top, rival, pair)
         if change is not None:
-            now = setting.pairwise[pair].at(0, "plain")
-            then = setting.pairwise[pair].shifted(change).at(0, "plain")
+            now = comparison.pairwise[pair].at(0, "plain")
+            then = comparison.pairwise[pair].shifted(change).at(0, "plain")
             ways.append(f"an acceptance of {pair_name(pair)} of {then:.2f} instead of {now:.2f}")
     for level in levels:
-        factor = flip_by_latency(setting, top, rival, level)
+        factor = flip_by_latency(comparison, top, rival, level)
         if factor is not None:
             ways.append(f"passes of {level} {factor:.2f} times as long")
     if not ways:

@@ -53,6 +53,19 @@ def mean_rate(texts: Sequence[TextRates]) -> tuple[float, float | None, int]:
     return value, float(residuals.std(ddof=1) / n**0.5), int(sizes.sum())
 
 
+def text_shifts(texts: Sequence[TextRates]) -> list[float]:
+    """How far each text's rate lies from the mean of all, as far as texts differ by more than chance.
+
+    The variance of text means is that between texts plus that of positions ÷ positions; deviations are shrunk so that
+    only the first is left. Source: one-way random effects, by moments.
+    """
+    means = np.array([t.rates.mean() for t in texts])
+    spread = float(means.var(ddof=1)) if len(texts) > 1 else 0.0
+    chance = float(np.mean([t.rates.var() / len(t.rates) for t in texts]))
+    kept = (max(0.0, spread - chance) / spread) ** 0.5 if spread > 0 else 0.0
+    return [float(x) for x in kept * (means - means.mean())]
+
+
 def draft_lengths(text: TextRates, gamma: int, threshold: float | None = None) -> list[int]:
     """Tokens that a round drafts by where it starts: ``gamma``, or fewer if one was less sure than ``threshold``.
 

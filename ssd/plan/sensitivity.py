@@ -16,7 +16,7 @@ LARGEST_FACTOR = 8.0  # latencies are varied between 1/8 and 8 times
 
 
 @dataclass(frozen=True)
-class Setting:
+class Comparison:
     """What a comparison of plans takes as given.
 
     Attributes:
@@ -35,27 +35,27 @@ class Setting:
     largest: int = LARGEST_GAMMA
 
     def seconds(self, plan: Plan) -> float:
-        """Seconds per token of a plan in this setting."""
+        """Seconds per token of a plan in this comparison."""
         profile, acceptance = self.profile.select(plan.names), edge_acceptance(plan.names, self.pairwise)
         if self.reoptimise:
             plan = best_gammas(profile, acceptance, self.batch, self.windows, self.largest)
             return plan.prediction.seconds_per_token
         return predict(profile, plan.edges, acceptance, self.batch).seconds_per_token
 
-    def with_alpha(self, pair: tuple[str, str], delta: float) -> Setting:
-        """This setting with ``delta`` added to every acceptance rate of one pair."""
+    def with_alpha(self, pair: tuple[str, str], delta: float) -> Comparison:
+        """This comparison with ``delta`` added to every acceptance rate of one pair."""
         if pair not in self.pairwise:
             raise ValueError(f"acceptance: nothing is known about {pair[0]} drafting for {pair[1]}")
         changed: dict[tuple[str, str], Acceptance] = dict(self.pairwise)
         changed[pair] = changed[pair].shifted(delta)
         return replace(self, pairwise=changed)
 
-    def with_latency(self, level: str, factor: float) -> Setting:
-        """This setting with one level's passes ``factor`` times as long."""
+    def with_latency(self, level: str, factor: float) -> Comparison:
+        """This comparison with one level's passes ``factor`` times as long."""
         return replace(self, profile=self.profile.with_scaled(level, factor))
 
 
-def flip_by_alpha(setting: Setting, first: Plan, second: Plan, pair: tuple[str, str]) -> float | None:
+def flip_by_alpha(comparison: Comparison, first: Plan, second: Plan, pair: tuple[str, str]) -> float | None:
     """Smallest change of one pair's acceptance rates at which the two plans change places.
 
     Rates are clipped to [0, 1]. None if no change between -1 and 1 does it (for instance because neither plan uses
@@ -63,7 +63,7 @@ def flip_by_alpha(setting: Setting, first: Plan, second: Plan, pair: tuple[str, 
     """
 
     def gap(delta: float) -> float:
-        changed = setting.with_alpha(pair, delta)
+        changed = comparison.with_alpha(pair, delta)
         return changed.seconds(first) - changed.seconds(second)
 
     if pair not in {
@@ -74,14 +74,14 @@ def flip_by_alpha(setting: Setting, first: Plan, second: Plan, pair: tuple[str, 
     return nearest_crossing(gap, 1.0, GRID)
 
 
-def flip_by_latency(setting: Setting, first: Plan, second: Plan, level: str) -> float | None:
+def flip_by_latency(comparison: Comparison, first: Plan, second: Plan, level: str) -> float | None:
     """Factor on one level's pass times nearest to 1 (in ratio) at which the two plans change places.
 
     None if no factor between 1/8 and 8 does it.
     """
 
     def gap(log_factor: float) -> float:
-        changed = setting.with_latency(level, math.exp(log_factor))
+        changed = comparison.with_latency(level, math.exp(log_factor))
         return changed.seconds(first) - changed.seconds(second)
 
     if level not in first.names and level not in second.names:
