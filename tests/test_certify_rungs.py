@@ -5,15 +5,18 @@ The seeds are fixed, so a right decoder passes always; on other seeds the rungs 
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 import torch
 
-from ssd.certify.bookkeeping import check_bookkeeping, zero_uniforms
+from ssd.bench.divergence import Parting, Rescorer
+from ssd.certify.bookkeeping import TIE_RATE, check_bookkeeping, two_ties, zero_uniforms
 from ssd.certify.cache_free import compare_proposals
-from ssd.certify.forensics import check_forensics
-from ssd.certify.identity import check_identity, ragged
+from ssd.certify.forensics import check_forensics, explained, narrow_levels
+from ssd.certify.identity import Outputs, check_identity, identity_check, one_by_one, ragged
 from ssd.certify.ladder import NotApplicableError
 from ssd.certify.law import ALARM, check_law
 from ssd.certify.planted import PLANTED
@@ -121,6 +124,50 @@ def test_16_bit_outputs_may_part_at_ties_and_nowhere_else() -> None:
         wrong = forensics(each)
     assert "chain, 1 row: AR's text" in failed(wrong)
     assert "epsilon" in next(c.detail for c in wrong if c.name == "chain, 1 row: AR's text")
+
+
+def test_the_largest_noise_of_all_rows_does_not_excuse_a_row_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rescorer, "epsilon", lambda self, prompt, output: 1e9)
+    each = chain(torch.bfloat16)
+    assert failed(forensics(each)) == []
+    with FAULTS["off-by-one verification row"].active():
+        wrong = forensics(each)
+        assert failed(identity_of_16_bit(each)) == []  # epsilon alone would let it pass
+    assert "chain, 1 row: AR's text" in failed(wrong)
+    assert "at this row" in next(c.detail for c in wrong if c.name == "chain, 1 row: AR's text")
+
+
+def identity_of_16_bit(of: Chain) -> list[Check]:
+    rows = ragged(PROMPTS, 4)
+    own = one_by_one(alone(of), rows, 12)
+    return [identity_check(of, rows, Outputs("chain, 1 row", one_by_one(of, rows, 12), own))]
+
+
+def test_a_tie_is_within_epsilon_and_the_noise_of_its_row() -> None:
+    parting = Parting("row 0", "chain", 3, 5, 6, 0.5, 1.0)
+    assert [explained(parting, noise) for noise in (0.25, 0.24)] == [True, False]
+    assert not explained(replace(parting, epsilon=0.2), 1.0)
+    assert not explained(replace(parting, gap=None), 1.0)
+
+
+def test_narrow_levels_are_told_by_any_weight_and_by_their_configuration() -> None:
+    each = chain()
+    assert narrow_levels(each) == []
+    assert narrow_levels(chain(torch.float16)) == [0, 1, 2]
+    half, packed, told = (near(TARGET, 0.1, layers) for layers in (1, 1, 2))
+    half.model.norm.to(torch.float16)
+    packed.model.packed = torch.nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)
+    told.config.quantization_config = {"quant_method": "any"}
+    assert narrow_levels(chain_of([half, packed, told, TARGET], [Edge(2)] * 3)) == [0, 1, 2]
+
+
+def test_the_rate_of_two_rounding_ties() -> None:
+    n, r = 4000, TIE_RATE
+    wanted = math.fsum(math.comb(n, k) * r**k * (1 - r) ** (n - k) for k in range(2, 12))
+    assert two_ties(n) == pytest.approx(wanted, rel=1e-6)
+    assert two_ties(n) < (n * r) ** 2 / 2
+    assert two_ties(1) < 1e-15
+    assert 0.99 < two_ties(10**6) < 1
 
 
 def test_rungs_say_what_they_cannot_look_at() -> None:

@@ -199,6 +199,18 @@ def assert_varied(seen: list[Case]) -> None:
     assert len({row.processors for row in rows}) > 2
 
 
+def test_only_the_twins_own_refusal_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = tuple((token,) for token in range(vocabulary("tables")))
+    refused = Case("tables", (), (Request((1,), Sampling(bad_words_ids=everything), max_new_tokens=2),))
+    assert check_case(refused) is None
+
+    def broken(*args: Any) -> None:
+        raise ValueError("no such row")
+
+    monkeypatch.setattr(decode, "law", broken)
+    assert check_case(refused).startswith("the decoder raised ValueError: no such row")
+
+
 # --- planted faults ---------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""First differences with their logit gap, and overlaps along given texts, against whole passes."""
+"""First differences with their logit gap, log-probabilities and overlaps of given texts, against whole passes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ssd.bench.divergence import Rescorer, partings
+from ssd.bench.divergence import Parting, Rescorer, partings, row_noise
 from ssd.bench.teacher_forced import teacher_forced
+from ssd.certify.target_scores import total_log_probability
 from ssd.certify.tiny_models import P, chain_of, greedy, next_logits, tiny_llama
 from ssd.core.chain import Edge
 from ssd.core.model import CachedModel
@@ -77,6 +78,23 @@ def test_gaps_of_blocks_are_those_of_passes_as_wide_as_a_verification():
     assert (found.gap, found.block_gap) == tuple(rows)
 
 
+def test_the_noise_of_a_row_is_the_largest_change_of_its_gap_over_widths():
+    class Scripted(Rescorer):
+        """Widths of 1, 2 and 3 tokens with gaps of their own between tokens 1 and 0."""
+
+        def logits(self, prompt, output, width):
+            return torch.tensor([[0.0, 9.0, 0.0], [2.0, 2.0 + {1: 0.5, 2: 0.75, 3: -0.125}[width], 0.0]])
+
+    def noise(dtype, width=3):
+        target = CachedModel(tiny_llama(0, dtype=dtype))
+        return row_noise(Parting("a", "spec", 1, 0, 1, 0.5, 1.0), P, [4, 1, 7], Scripted(target, width))
+
+    assert noise(torch.bfloat16) == 0.625  # the widest prefers the other token: at least the gap
+    assert noise(torch.bfloat16, 2) == 0.25
+    assert noise(torch.bfloat16, 1) == 2.5 / 128  # no wider block: what rounding 2.5 can change
+    assert noise(torch.float64, 1) == pytest.approx(2.5 * 2.0**-52)
+
+
 def test_an_output_that_ends_early_is_no_tie():
     module = tiny_llama(0)
     theirs = greedy(module, P, 5)
@@ -84,6 +102,19 @@ def test_an_output_that_ends_early_is_no_tie():
         found = compared(module, ours, theirs)[0]
         assert (found.position, found.gap, found.is_tie) == (min(len(ours), 5), None, False)
         assert (found.ours, found.theirs) == pair
+
+
+def test_log_probability_is_that_of_one_whole_pass():
+    module = tiny_llama(0)
+    prompt, output = (1, 5, 9, 5), (3, 8, 2, 60, 0)
+    with torch.inference_mode():
+        rows = module(torch.tensor([[*prompt, *output]])).logits[0].log_softmax(-1)
+    wanted = sum(float(rows[len(prompt) - 1 + i, token]) for i, token in enumerate(output))
+    model = CachedModel(module)
+    assert total_log_probability(model, prompt, output) == (pytest.approx(wanted, rel=1e-6), 5)
+    assert total_log_probability(model, prompt, ()) == (0.0, 0)
+    shifted = total_log_probability(model, prompt, output[::-1])[0]
+    assert shifted != pytest.approx(wanted, rel=1e-3)
 
 
 def test_teacher_forced_overlaps_are_those_of_whole_passes():

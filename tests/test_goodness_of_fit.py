@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from ssd.certify.goodness_of_fit import chi_square_tail, g_statistic, kolmogorov_p, normal_p, uniform_p
+from ssd.certify.goodness_of_fit import chi_square_tail, g_statistic, kolmogorov_p, poisson_binomial_p, uniform_p
 from ssd.certify.transform import by_ratio, uniforms
 
 
 def test_chi_square_tails() -> None:
     assert chi_square_tail(3.0, 2) == pytest.approx(math.exp(-1.5))  # two degrees: exponential
-    assert chi_square_tail(4.0, 1) == pytest.approx(normal_p(2.0))
+    assert chi_square_tail(4.0, 1) == pytest.approx(math.erfc(math.sqrt(2)))  # one: the square of a normal
     assert chi_square_tail(18.307, 10) == pytest.approx(0.05, abs=1e-5)
     assert chi_square_tail(0.0, 3) == 1.0
     with pytest.raises(ValueError, match="0 degrees"):
@@ -47,6 +47,35 @@ def test_kolmogorov_against_its_table() -> None:
     assert kolmogorov_p((np.arange(50) + 0.5) / 50) == 1.0
     with pytest.raises(ValueError, match="4 values"):
         kolmogorov_p([0.1, 0.2, 0.3, 0.4])
+
+
+def binomial(n: int, k: int, p: float) -> float:
+    return math.comb(n, k) * p**k * (1 - p) ** (n - k)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.5, 0.97])
+def test_equal_chances_are_binomial_and_the_rate_is_kept(p: float) -> None:
+    n = 12
+    values = [poisson_binomial_p(k, [p] * n) for k in range(n + 1)]
+    for k, value in enumerate(values):
+        lower, upper = (math.fsum(binomial(n, i, p) for i in side) for side in (range(k + 1), range(k, n + 1)))
+        assert value == pytest.approx(min(1.0, 2 * min(lower, upper)), rel=1e-9)
+    for alarm in (0.5, 0.05, 1e-2, 1e-4):
+        assert math.fsum(binomial(n, k, p) for k, value in enumerate(values) if value < alarm) <= alarm
+
+
+def test_unequal_chances_by_hand_and_a_planted_shift() -> None:
+    assert poisson_binomial_p(2, [0.1, 0.3]) == pytest.approx(2 * 0.03)
+    assert poisson_binomial_p(0, [0.1, 0.3]) == 1.0
+    assert poisson_binomial_p(1, [1.0, 1.0]) == 0.0
+    chances = np.random.default_rng(0).random(400)
+    expected = round(chances.sum())
+    assert poisson_binomial_p(expected, chances) > 0.9
+    assert poisson_binomial_p(expected + 45, chances) < 1e-4  # five and a half standard deviations
+    assert poisson_binomial_p(expected - 45, chances) < 1e-4
+    for wrong in ((3, [0.5, 0.5]), (-1, [0.5]), (0, [1.2])):
+        with pytest.raises(ValueError, match="Poisson binomial"):
+            poisson_binomial_p(*wrong)
 
 
 def test_p_values_of_uniforms_are_uniform_and_of_others_are_not() -> None:

@@ -9,10 +9,11 @@ import torch
 
 from ssd.certify import planted
 from ssd.certify.bookkeeping import check_bookkeeping
+from ssd.certify.certificate import matrix_of, uncaught
 from ssd.certify.enumerated_settings import edge, setting
 from ssd.certify.exact_laws import error
 from ssd.certify.ladder import NotApplicableError
-from ssd.certify.matrix import CLOSE, LOOSE, PROMPTS, Trial, control, empty_rows, llamas, matrix, trials
+from ssd.certify.matrix import CLOSE, LOOSE, PROMPTS, Trial, control, llamas, matrix, trials
 from ssd.certify.planted import PLANTED, Planted, core_modules, lookups
 from ssd.certify.result import Check
 from ssd.certify.twin_equality import check_twin
@@ -187,10 +188,10 @@ def test_every_fault_is_caught_by_some_rung():
     assert [row["fault"] for row in rows] == [*FAULTS]
     assert all(row["patches"] == FAULTS[row["fault"]].target and {*row["caught"]} == {2} for row in rows)
     # Tables have no attention to see a wrong slot with, and no keyed uniform is 0.
-    missed = empty_rows(rows)
+    missed = uncaught(matrix_of(rows, 0.0))
     assert {*missed} == {INJECTED, "stale slot visible", "a neighbour row's length"}
     rest = matrix([FAULTS[name] for name in missed], [BOOKS])
-    assert empty_rows(rest) == []
+    assert uncaught(matrix_of(rest, 0.0)) == []
     assert all(row["by"] for row in rest)
 
 
@@ -214,7 +215,7 @@ def test_a_row_that_nothing_catches_is_told():
     assert [row["caught"] for row in rows] == [{0: False, 1: None}, {0: True, 1: None}]
     assert rows[0]["by"] is None
     assert "AttributeError" in rows[1]["by"]
-    assert empty_rows(rows) == ["harmless"]
+    assert uncaught(matrix_of(rows, 0.0)) == ["harmless"]
 
 
 def test_a_rung_that_fails_or_cannot_tell_without_a_fault_ends_the_matrix():

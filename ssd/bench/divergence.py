@@ -83,6 +83,24 @@ class Rescorer:
         return float((self.logits(prompt, output, self.width) - self.logits(prompt, output, 1)).abs().max())
 
 
+def row_noise(parting: Parting, prompt: Sequence[int], theirs: Sequence[int], rescorer: Rescorer) -> float:
+    """Largest change of ``parting.gap`` between passes of one token and blocks of 2 to ``width`` tokens.
+
+    At least what rounding the two logits to the target's dtype can change. Unlike epsilon it is of this row and
+    these two tokens alone, so it tells ties that the largest noise of all ids and positions would excuse.
+
+    Args:
+        parting: where both outputs have a token.
+        prompt: prompt ids.
+        theirs: AR's output.
+    """
+    at = parting.position
+    rows = [rescorer.logits(prompt, theirs[: at + 1], width)[at] for width in range(1, rescorer.width + 1)]
+    gaps = [_gaps(row, parting.theirs, parting.ours)[0] for row in rows]
+    largest = float(rows[0][[parting.theirs, parting.ours]].abs().max())
+    return max(torch.finfo(rescorer.target.dtype).eps * largest, *(abs(gap - gaps[0]) for gap in gaps))
+
+
 def partings(
     records: Iterable[Record], baseline: Iterable[Record], prompts: Mapping[str, Sequence[int]], rescorer: Rescorer
 ) -> list[Parting]:

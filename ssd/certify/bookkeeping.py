@@ -7,6 +7,7 @@ that whole passes make.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -16,10 +17,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from ssd.bench.acceptance import acceptance_check
+from ssd.bench.acceptance import acceptance_check, tested_tokens
 from ssd.certify.cache_free import compare_proposals
 from ssd.certify.consistency import contradictions
-from ssd.certify.goodness_of_fit import normal_p
+from ssd.certify.goodness_of_fit import poisson_binomial_p
 from ssd.certify.result import Check
 from ssd.certify.subchains import alone, check_drafts, check_wide, self_draft, tempered, verified
 from ssd.certify.whole_pass import SLACK, level_law, rounding, whole_logits
@@ -32,8 +33,9 @@ Prompts = Sequence[Sequence[int]]
 GREEDY, PLAIN = Sampling(0.0), Sampling(1.0)
 NARROW = Sampling(1.0, top_p=0.5)
 UNFILTERED = Override(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-Z_ALARM = 1e-4
-"""False-alarm rate of each comparison of accepted tokens with their overlaps, two-sided."""
+ACCEPTANCE_ALARM = 1e-4
+"""False-alarm rate of each comparison of accepted tokens with their overlaps: the exact two-sided tail, in which the
+overlaps recorded are taken as if they did not depend on which of the tokens before had passed."""
 TIE_RATE = 1e-5
 """Bound on how often rounding turns one draw or test, in float32: laws of two passes are measured 3e-6 apart."""
 NEARLY_ONE = 1 - 1e-4
@@ -64,7 +66,7 @@ def check_bookkeeping(
     checks = [*_self_drafts(chain, prompts, tokens, gammas, seed, books)]
     checks += _acceptance(chain, prompts, tokens, rows, seed, books)
     checks += [_zero_uniforms(chain, prompts, tokens, seed)]
-    checks += [*_cache_free(chain, prompts, tokens, seed)]
+    checks += [*_cache_free(chain, prompts, tokens, seed, books)]
     return [*checks, books.check()]
 
 
@@ -162,10 +164,16 @@ def _self_draft_check(chain: Chain, k: int, name: str, found: Sequence[tuple[Rou
         else:
             faults.append(f"{r.accepted} of {r.drafted} accepted, {r.emitted} emitted at position {r.start}")
     greedy = found[0][2].sampling.temperature == 0
-    alarm = 0.0 if greedy else min(1e-3, (drafted * TIE_RATE) ** 2 / 2)  # of two ties; one is let pass
+    alarm = 0.0 if greedy else two_ties(drafted)  # one is let pass
     detail = f"{accepted} of {drafted} draft tokens accepted in {len(found)} rounds, {ties} rounding ties"
     passed = not faults and (greedy or ties <= 1)
     return Check(name, passed, alarm, drafted, _with_first(detail, faults), accepted / drafted)
+
+
+def two_ties(n: int) -> float:
+    """Probability of two or more rounding ties in ``n`` draws and tests, each turned with ``TIE_RATE``."""
+    none = n * math.log1p(-TIE_RATE)
+    return max(0.0, -math.expm1(none) - n * TIE_RATE * math.exp(none) / (1 - TIE_RATE))
 
 
 def _is_tie(chain: Chain, k: int, r: Round, g: Generation, request: Request) -> bool:
@@ -203,8 +211,10 @@ def _edge_check(records: Sequence[dict[str, Any]], edge: int, sampling: Sampling
     figures = f"{found.accepted} of {found.tested} tested tokens accepted, overlaps add up to {found.overlap:.2f}"
     if greedy or found.z is None:
         return Check(name, found.is_equal, 0.0, found.tested, figures, found.largest_difference)
-    passed = normal_p(found.z) >= Z_ALARM
-    return Check(name, passed, Z_ALARM, found.tested, f"{figures}, z = {found.z:.2f}", found.z)
+    tested = [token for record in records for r in record["rounds"] if r["edge"] == edge for token in tested_tokens(r)]
+    p = poisson_binomial_p(found.accepted, [min(max(overlap or 0.0, 0.0), 1.0) for _, overlap in tested])
+    figures += f", z = {found.z:.2f}, p = {p:.2g}"
+    return Check(name, p >= ACCEPTANCE_ALARM, ACCEPTANCE_ALARM, found.tested, figures, p)
 
 
 @contextmanager
@@ -249,7 +259,7 @@ def _impossible(chain: Chain, request: Request, ids: Sequence[int]) -> list[str]
     return [f"token {t} at position {i} of the output" for i, t in enumerate(ids) if law[i, t] == 0]
 
 
-def _cache_free(chain: Chain, prompts: Prompts, tokens: int, seed: int) -> Iterator[Check]:
+def _cache_free(chain: Chain, prompts: Prompts, tokens: int, seed: int, books: _Books) -> Iterator[Check]:
     """Proposals with caches against whole passes. Filters are off: at their edge a rounding moves a law visibly."""
     off = [Override(level.sampling.temperature, 0, 1.0, 0.0) for level in chain.levels[:-1]]
     bare = tempered(chain, off)
@@ -258,11 +268,18 @@ def _cache_free(chain: Chain, prompts: Prompts, tokens: int, seed: int) -> Itera
         ("by token", PLAIN, "token"),
         ("by block", PLAIN, "block"),
     ):
-        found = compare_proposals(verified(bare, verification), _requests(prompts, sampling, tokens, seed + 1))
+        each, requests = verified(bare, verification), _requests(prompts, sampling, tokens, seed + 1)
+        found = compare_proposals(each, requests)
         n = max(found.proposals, 1)
         passed = not found.faults and found.proposals > 0 and (sampling is GREEDY or len(found.ties) <= 1)
-        alarm = 0.0 if sampling is GREEDY else min(1e-3, (n * TIE_RATE) ** 2 / 2)
+        # Every proposed token is drawn or tested on its own level, and tested at most once on the next: 2 a token.
+        alarm = 0.0 if sampling is GREEDY else two_ties(2 * _drafted(books.run(each, requests)))
         detail = f"{found.proposals} proposals made twice, {len(found.faults)} differ, {len(found.ties)} rounding ties"
         detail += "" if sampling is GREEDY else f", laws at most {found.distance:.1e} apart"
         detail = _with_first(detail, [*found.faults, *found.ties])
         yield Check(f"proposals are those of whole passes, {words}", passed, alarm, n, detail, len(found.faults))
+
+
+def _drafted(results: Sequence[Generation]) -> int:
+    """Tokens proposed on all edges."""
+    return sum(r.drafted for g in results for r in g.rounds)

@@ -1,4 +1,4 @@
-"""P-values for counts against their expectation, for uniforms, and for a normal deviation; no scipy needed."""
+"""P-values for counts against their expectation, for uniforms, and for sums of Bernoulli draws; no scipy needed."""
 
 from __future__ import annotations
 
@@ -84,6 +84,22 @@ def kolmogorov_p(values: ArrayLike) -> float:
     return min(1.0, max(0.0, tail)) if k > 0.2 else 1.0  # the series converges slowly where the tail is 1
 
 
-def normal_p(z: float) -> float:
-    """Probability that a standard normal is further from 0 than ``z``."""
-    return math.erfc(abs(z) / math.sqrt(2))
+def poisson_binomial_p(successes: int, chances: ArrayLike) -> float:
+    """P-value of ``successes`` among independent draws, two-sided: twice the smaller tail, at most 1.
+
+    The law of the number is the convolution of the draws' own, so small samples have no approximation.
+
+    Args:
+        successes: how many came true.
+        chances: [n] probability of each.
+
+    Raises:
+        ValueError: a probability outside [0, 1], or more successes than draws.
+    """
+    p = np.asarray(chances, dtype=np.float64)
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all() or not 0 <= successes <= len(p):
+        raise ValueError(f"Poisson binomial: {successes} successes of {p.shape} draws with chances {p}")
+    law = np.ones(1)
+    for chance in p:
+        law = np.convolve(law, [1 - chance, chance])
+    return min(1.0, 2 * float(min(law[: successes + 1].sum(), law[successes:].sum())))

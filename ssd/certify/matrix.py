@@ -115,11 +115,6 @@ def row_of(fault: Planted, rungs: Sequence[Trial]) -> dict[str, Any]:
     return {"fault": fault.name, "what": fault.what, "patches": fault.target, "caught": caught, "by": by}
 
 
-def empty_rows(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Faults that no rung caught."""
-    return [row["fault"] for row in rows if not any(row["caught"].values())]
-
-
 def _try(fault: Planted, trial: Trial) -> tuple[bool | None, str | None]:
     """Whether a rung catches a fault, and the first check that does."""
     verdict: bool | None = None

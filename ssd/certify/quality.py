@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ssd.bench.environment import git_state
-from ssd.bench.equivalence import DIFFERENT_LEVEL, compare
+from ssd.bench.equivalence import FALSE_ALARM, compare
 from ssd.bench.equivalence_measures import LogProbabilities, Texts, check_margins, measures
 from ssd.bench.experiment import BASELINE, run_pass
 from ssd.bench.loading import Loader
@@ -101,10 +101,11 @@ def check_quality(
 
     rows = quality_rows(runs, references, quality.margins, score)
     note(rows)
+    if not rows:
+        raise InconclusiveError("no method beside the target")
     found = checks(rows)
     if not found:
-        reasons = "; ".join(f"{row['measure']}: {row['reason']}" for row in rows) or "no method beside the target"
-        raise InconclusiveError(reasons)
+        raise InconclusiveError("; ".join([could_tell(rows), *(f"{row['measure']}: {row['reason']}" for row in rows)]))
     return found
 
 
@@ -205,21 +206,27 @@ def quality_rows(
 def checks(rows: Sequence[Row]) -> list[Check]:
     """A check for every measure that could tell: it passes if equal, fails if different.
 
-    Inconclusive measures give none: they stay in the rows and never count as equal.
+    Inconclusive measures give none: they stay in the rows and never count as equal. Every check says how many
+    measures could tell.
     """
     several = len({row["run"] for row in rows}) > 1
     return [
         Check(
             name=f"{row['run'] + ': ' if several else ''}{row['method']} at T={row['temperature']:g}: {row['measure']}",
             passed=row["verdict"] == "equal",
-            false_alarm=round(1 - DIFFERENT_LEVEL, 6),
+            false_alarm=FALSE_ALARM,
             n=row["difference"]["n"],
-            detail=sentence(row),
+            detail=f"{sentence(row)}; {could_tell(rows)}",
             value=row["difference"]["value"],
         )
         for row in rows
         if row["verdict"] != "inconclusive"
     ]
+
+
+def could_tell(rows: Sequence[Row]) -> str:
+    """How many measures gave a verdict, such as "1 of 5 measures could tell"."""
+    return f"{sum(row['verdict'] != 'inconclusive' for row in rows)} of {len(rows)} measures could tell"
 
 
 def sentence(row: Row) -> str:
