@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ssd.plan.acceptance import ByPosition, Constant
@@ -79,7 +79,6 @@ def test_expected_tokens_by_position_against_dice():
     assert abs(kept.mean() - expected) < 5 * kept.std() / 200
 
 
-@settings(max_examples=50)
 @given(rates, costs)
 def test_drafting_pays_exactly_when_alpha_exceeds_c(alpha, c):
     speedups = [standard_speedup(alpha, g, c) for g in range(65)]
@@ -143,7 +142,6 @@ def test_block_verification_on_the_papers_example():
     assert most == pytest.approx(1 + 12 / 9)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=2, max_size=3), st.integers(0, 4))
 def test_block_verification_lies_between_token_and_the_bound(weights, gamma):
     target, draft = (np.array(x) / sum(x) for x in zip(*weights, strict=True))

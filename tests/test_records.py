@@ -14,7 +14,6 @@ import pytest
 
 from ssd.bench.environment import BusyMeter
 from ssd.bench.json_files import dumps, plain, read_json, write_json
-from ssd.bench.record_line import fits_together
 from ssd.bench.records import (
     RECORD_FIELDS,
     RunFolder,
@@ -93,25 +92,6 @@ def test_a_record_has_exactly_the_documented_fields_and_round_trips_as_json():
     }  # fmt: skip
     assert record["rounds"][1]["overlap"] == [0.125]
     assert json.loads(dumps(record)) == record
-
-
-WHOLE = Round(0, 4, 4, 3, None, 1, 2, "recovered", (0.5, 0.25, 0.125))
-
-
-@pytest.mark.parametrize(
-    ("change", "fits"),
-    [
-        ({}, True),
-        ({"overlap": ()}, True),
-        ({"end": "stopped", "emitted": 1, "overlap": (0.5,)}, True),
-        ({"overlap": (0.5, 0.25)}, False),
-        ({"accepted": 4, "emitted": 5}, False),
-        ({"emitted": 1}, False),
-    ],
-)
-def test_rounds_verified_as_a_whole_have_no_tested_tokens(change, fits):
-    entry = plain(replace(WHOLE, **change), "round")
-    assert fits_together(entry) is fits
 
 
 @pytest.mark.parametrize(
