@@ -35,7 +35,6 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a report describes what is here
     results = Path(options["results_dir"]).expanduser()
     raw = runs_root(results, options["experiment"])
     if not raw.is_dir():
@@ -92,4 +91,5 @@ def _say_without(run: Run, reason: str) -> None:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a report describes what is here
     sys.exit(main(sys.argv[1:]))
