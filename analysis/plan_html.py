@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
-
 from analysis.figure_style import COLORS
+from analysis.html_page import fill, replace_page
 from analysis.report import Table
-from analysis.report_html import TEMPLATES, cell, is_text
+from analysis.report_html import cell, is_text
 
 
 @dataclass(frozen=True)
@@ -32,22 +30,10 @@ class PlanPage:
 
 def render(page: PlanPage) -> str:
     """The page; equal plans give equal text."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(cell=cell, is_text=is_text, colors=COLORS)
-    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
-    text = environment.get_template("plan.html.j2").render(page=page, style=Markup(style))
-    return "\n".join(line.rstrip() for line in text.splitlines() if line.strip()) + "\n"
+    known = {"cell": cell, "is_text": is_text, "colors": COLORS}
+    return fill("plan.html.j2", ["report.css"], known, page=page)
 
 
 def write(path: Path, page: PlanPage) -> None:
     """``path`` holds the page, replaced in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(render(page), encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    replace_page(path, render(page))

@@ -7,37 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from analysis.figure_style import COLORS
+from analysis.html_page import fill, replace_page
 from analysis.report import Report, Table
 from analysis.table import MISSING, Column
-
-TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render(report: Report) -> str:
     """The page; equal reports give equal text."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES, encoding="utf-8"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals.update(cell=cell, is_text=is_text, svg=Markup, colors=COLORS)
-    style = (TEMPLATES / "report.css").read_text(encoding="utf-8")
-    page = environment.get_template("report.html.j2").render(report=report, style=Markup(style))
-    return "\n".join(line.rstrip() for line in page.splitlines() if line.strip()) + "\n"
+    known = {"cell": cell, "is_text": is_text, "svg": Markup, "colors": COLORS}
+    return fill("report.html.j2", ["report.css"], known, report=report)
 
 
 def write(path: Path, report: Report) -> None:
     """``path`` holds the page, replaced in one step; its folder is created if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(render(report), encoding="utf-8", newline="\n")
-    temporary.replace(path)
+    replace_page(path, render(report))
 
 
 def cell(row: Mapping[str, Any], column: Column) -> Markup:

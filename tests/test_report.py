@@ -14,8 +14,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 from analysis.figure_style import COLORS
+from analysis.html_page import TEMPLATES
 from analysis.report import build
-from analysis.report_html import TEMPLATES, render, write
+from analysis.report_html import render, write
 from experiments import report as entry
 from ssd.bench.json_files import read_json, write_json
 from tests.scripted_records import record

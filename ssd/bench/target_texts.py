@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ssd.bench.teacher_forced import CHUNK
+from ssd.bench.teacher_forced import CHUNK, fed_tokens, own_logits
 from ssd.core.chain import Chain
 from ssd.core.generate import generate
 from ssd.core.ngram import Ngram
@@ -188,21 +188,12 @@ def _laws(
             level.owner = found
             first = tokens.shape[1] - new
             if first:
-                level.fill(_fed(chain, k, tokens[:, :first]), torch.tensor([0], device=level.device))
+                level.fill(fed_tokens(level, tokens[:, :first]), torch.tensor([0], device=level.device))
             laws[k] = []
             for start in range(first, tokens.shape[1], CHUNK):
-                block = _fed(chain, k, tokens[:, start : start + CHUNK])
-                logits = level.score(block, torch.tensor([start], device=level.device), block.shape[1]).cpu()
-                order = chain.output_order(k)
-                own = logits[..., : chain.output_size(k)] if order is None else logits[..., order.cpu()]
+                own = own_logits(chain, k, tokens[:, start : start + CHUNK], start).cpu()
                 laws[k].append(law(own, settings[k]))
         yield laws
-
-
-def _fed(chain: Chain, k: int, tokens: Tensor) -> Tensor:
-    """Tokens as the decoder feeds them to level k: ids that it cannot embed become 0."""
-    level = chain.scorer(k)
-    return tokens.masked_fill(tokens >= level.embeddings, 0).to(level.device)
 
 
 def _pass_chance(draft: Law, verifier: Law, between: tuple[Tensor | None, Tensor | None]) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ssd.core.chain import Chain
+from ssd.core.chain import Chain, Scorer
 from ssd.core.requests import Sampling
 from ssd.core.sampling import Law, LevelSampling, law
 from ssd.core.verification import overlaps, translate
@@ -59,7 +59,7 @@ def teacher_forced(
         for start in range(0, len(sequence), CHUNK):
             tokens = sequence[None, start : start + CHUNK]
             skipped = max(0, len(sequence) - length - start)
-            logits = [_rows(chain, k, tokens, start)[:, skipped:] for k in range(len(levels))]
+            logits = [own_logits(chain, k, tokens, start).cpu()[:, skipped:] for k in range(len(levels))]
             if not logits[0].shape[1]:
                 continue
             for t, setting in settings.items():
@@ -69,12 +69,20 @@ def teacher_forced(
     return {key: _mean(total / length, total.numel() * length) for key, total in sums.items()}
 
 
-def _rows(chain: Chain, k: int, tokens: Tensor, start: int) -> Tensor:
-    """[1, T, V] logits of level k over the outputs the target knows, in ascending order of target id."""
+def own_logits(chain: Chain, k: int, tokens: Tensor, start: int) -> Tensor:
+    """[1, T, V] logits of level k after each of ``tokens`` [1, T] at ``start`` onwards, on the level's device.
+
+    Over the outputs the target knows, in ascending order of target id.
+    """
     level, order = chain.scorer(k), chain.output_order(k)
-    fed = tokens.masked_fill(tokens >= level.embeddings, 0)  # as the decoder feeds ids that a draft cannot embed
-    logits = level.score(fed.to(level.device), torch.tensor([start], device=level.device), tokens.shape[1]).cpu()
-    return logits[..., : chain.output_size(k)] if order is None else logits[..., order.cpu()]
+    start_at = torch.tensor([start], device=level.device)
+    logits = level.score(fed_tokens(level, tokens), start_at, tokens.shape[1])
+    return logits[..., : chain.output_size(k)] if order is None else logits[..., order.to(logits.device)]
+
+
+def fed_tokens(level: Scorer, tokens: Tensor) -> Tensor:
+    """Tokens as the decoder feeds them to a level: on its device, ids that it cannot embed as 0."""
+    return tokens.masked_fill(tokens >= level.embeddings, 0).to(level.device)
 
 
 def _sum(chain: Chain, laws: Sequence[Law], a: int, b: int) -> Tensor:

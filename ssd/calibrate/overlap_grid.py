@@ -18,11 +18,13 @@ from torch import Tensor
 
 from ssd.bench.length_bins import bins_of
 from ssd.bench.statistics import Array
+from ssd.bench.teacher_forced import fed_tokens, own_logits
 from ssd.calibrate.contexts import Context
 from ssd.calibrate.overlap_table import Cell, OverlapTable, all_cells
 from ssd.core.chain import Chain
 from ssd.core.requests import Sampling
 from ssd.core.sampling import LevelSampling, law
+from ssd.core.verification import shared
 
 CHUNK = 32  # positions whose logits and laws are held at once
 
@@ -123,24 +125,10 @@ def _chunks(chain: Chain, context: Context, size: int) -> Iterator[tuple[int, li
         level.allocate(1, fed)
         level.owner = context
         if prompt > 1:
-            level.fill(_fed(chain, k, tokens[:, : prompt - 1]), torch.tensor([0], device=level.device))
+            level.fill(fed_tokens(level, tokens[:, : prompt - 1]), torch.tensor([0], device=level.device))
     for start in range(prompt - 1, fed, size):
         block = tokens[:, start : start + size]
-        yield start - (prompt - 1), [_logits(chain, k, block, start) for k in levels]
-
-
-def _fed(chain: Chain, k: int, tokens: Tensor) -> Tensor:
-    """Tokens as the decoder feeds them to level k: ids that it cannot embed become 0."""
-    level = chain.scorer(k)
-    return tokens.masked_fill(tokens >= level.embeddings, 0).to(level.device)
-
-
-def _logits(chain: Chain, k: int, block: Tensor, start: int) -> Tensor:
-    """[T, V] logits of level k over the outputs the target knows, in ascending order of target id."""
-    level, order = chain.scorer(k), chain.output_order(k)
-    found = level.score(_fed(chain, k, block), torch.tensor([start], device=level.device), block.shape[1])[0]
-    own = found[..., : chain.output_size(k)] if order is None else found[..., order.to(found.device)]
-    return own.to(_device(chain))
+        yield start - (prompt - 1), [own_logits(chain, k, block, start)[0].to(_device(chain)) for k in levels]
 
 
 def _device(chain: Chain) -> torch.device:
@@ -167,5 +155,4 @@ def _restricted(
             yield (a, b), list(laws[a]), list(laws[b])
             continue
         table = table.to(_device(chain))
-        known = table.clamp(min=0)
-        yield (a, b), list(laws[a]), [q[:, known].masked_fill(table < 0, 0) for q in laws[b]]
+        yield (a, b), list(laws[a]), [shared(q, table) for q in laws[b]]

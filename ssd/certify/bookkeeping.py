@@ -82,17 +82,12 @@ class _Books:
         results = generate(chain, requests)
         self.n += len(results)
         for request, result in zip(requests, results, strict=True):
-            self.wrong += contradictions(chain, request, replace(result, rounds=tuple(map(_rounded, result.rounds))))
+            self.wrong += contradictions(chain, request, result)
         return results
 
     def check(self) -> Check:
         detail = f"{len(self.wrong)} contradictions in {self.n} generations"
         return Check("the books agree", not self.wrong, 0.0, self.n, _with_first(detail, self.wrong), len(self.wrong))
-
-
-def _rounded(r: Round) -> Round:
-    """The round with overlaps that float32 sums put a hair above 1 taken as 1."""
-    return replace(r, overlap=tuple(1.0 if 1 < x <= 2 - NEARLY_ONE else x for x in r.overlap))
 
 
 def _requests(prompts: Prompts, sampling: Sampling, tokens: int, seed: int, rows: int = 0) -> list[Request]:

@@ -19,6 +19,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from ssd.bench.teacher_forced import fed_tokens
 from ssd.core.chain import Chain, Scorer
 from ssd.core.model import CachedModel
 from ssd.core.ngram import Ngram
@@ -37,8 +38,7 @@ def whole_logits(model: Scorer, texts: Tensor, keep: int) -> Tensor:
 
     A transformers model is called as its authors meant it, with its own attention and no cache.
     """
-    tokens = texts.to(model.device)
-    tokens = tokens.masked_fill(tokens >= model.embeddings, 0)
+    tokens = fed_tokens(model, texts)
     if isinstance(model, CachedModel):
         logits: Tensor = model.module(input_ids=tokens, use_cache=False, logits_to_keep=keep).logits
         return logits

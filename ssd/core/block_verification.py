@@ -14,7 +14,18 @@ import torch
 from torch import Tensor
 
 from ssd.core.sampling import Law, draw
-from ssd.core.verification import Draft, Emitted, Ids, overlaps, spread, take, translate, verify_by_token
+from ssd.core.verification import (
+    Draft,
+    Emitted,
+    Ids,
+    left_of,
+    outcome,
+    overlaps,
+    shared,
+    take,
+    translate,
+    verify_by_token,
+)
 
 
 def verify_by_block(
@@ -40,9 +51,7 @@ def verify_by_block(
     passed = (accept_u(width) < keep) & (places <= draft.count[:, None])
     accepted = torch.where(passed, places, 0).amax(1)
     added = draw(owed(draft, law.probs, ids, own, weight, accepted), draw_u(accepted))
-    tokens = torch.cat([draft.tokens, draft.tokens[:, :1]], dim=1)
-    tokens = tokens.scatter(1, accepted[:, None], translate(added, ids.target_of_verifier)[:, None])
-    return Emitted(tokens, accepted + 1, accepted, accepted == draft.count, law, overlap)
+    return outcome(draft, law, ids, accepted, added, overlap)
 
 
 def weights(ratio: Tensor) -> Tensor:
@@ -60,10 +69,10 @@ def left_over(draft: Draft, law: Law, ids: Ids, own: Tensor, weight: Tensor) -> 
     if draft.probs is None:  # all the draft's mass sits on one token, which then owes nothing
         return weight * (1 - take(law.probs[:, :width], own).double())
     table = ids.verifier_of_draft
-    rows = law.probs[:, :width]
-    shared = rows if table is None else rows[..., table.clamp(min=0)].masked_fill(table < 0, 0)
-    both = (weight[..., None] * shared.double() - draft.probs.double()).clamp(min=0).sum(-1)
-    alone = 0.0 if table is None else weight * (rows.double().sum(-1) - shared.double().sum(-1)).clamp(min=0)
+    rows = law.probs[:, :width].double()
+    known = shared(rows, table)
+    both = (weight[..., None] * known - draft.probs.double()).clamp(min=0).sum(-1)
+    alone = 0.0 if table is None else weight * (rows.sum(-1) - known.sum(-1)).clamp(min=0)
     return both + alone
 
 
@@ -85,12 +94,4 @@ def owed(draft: Draft, probs: Tensor, ids: Ids, own: Tensor, weight: Tensor, acc
     """Weights [B, V] float64 of the added token after ``accepted`` [B] kept ones."""
     rows = torch.arange(accepted.shape[0], device=accepted.device)
     target = probs[rows, accepted].double()  # [B, V]
-    scaled = weight[rows, accepted][:, None] * target
-    at = accepted.clamp(max=own.shape[1] - 1)
-    if draft.probs is None:
-        token = own[rows, at]
-        residual = torch.where((token >= 0)[:, None], scaled.scatter(1, token.clamp(min=0)[:, None], 0.0), scaled)
-    else:
-        residual = (scaled - spread(draft.probs[rows, at].double(), target, ids.verifier_of_draft)).clamp(min=0)
-    partial = (accepted < draft.count) & (residual.sum(-1) > 0)
-    return torch.where(partial[:, None], residual, target)
+    return left_of(weight[rows, accepted][:, None] * target, target, draft, ids, own, accepted)

@@ -51,11 +51,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def check_sampling(owner: str, settings: Any) -> None:
-    """Raise ValueError naming owner, field and value for the first of ``BOUNDS`` that is left."""
+def check_sampling(owner: str, settings: Any, optional: bool = False) -> None:
+    """Raise ValueError naming owner, field and value for the first of ``BOUNDS`` that is left.
+
+    ``optional``: a setting may be ``None``, for not there.
+    """
     for name, (low, high) in BOUNDS.items():
         value = getattr(settings, name)
-        if value is None and owner != "sampling":  # a level's own setting that is not there
+        if value is None and optional:
             continue
         if isinstance(value, bool) or not isinstance(value, int if name == "top_k" else (int, float)):
             raise ValueError(f"{owner}.{name}: expected a number, got {value!r}")

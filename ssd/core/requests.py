@@ -65,7 +65,7 @@ class Override:
     min_p: float | None = None
 
     def __post_init__(self) -> None:
-        check_sampling("level sampling", self)
+        check_sampling("level sampling", self, optional=True)
 
 
 @dataclass(frozen=True)

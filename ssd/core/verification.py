@@ -102,9 +102,13 @@ def verify_by_token(
         passed = accept_u(width) * draft_prob < target_prob
         accepted = leading(passed & real)
         added = draw(owed(draft, law.probs, ids, own, accepted), draw_u(accepted))
+    return outcome(draft, law, ids, accepted, added, overlap)
+
+
+def outcome(draft: Draft, law: Law, ids: Ids, accepted: Tensor, added: Tensor, overlap: Tensor) -> Emitted:
+    """``accepted`` [B] draft tokens and behind them ``added`` [B], an output id of the verifier."""
     tokens = torch.cat([draft.tokens, draft.tokens[:, :1]], dim=1)
-    added_target = added if ids.target_of_verifier is None else ids.target_of_verifier[added]
-    tokens = tokens.scatter(1, accepted[:, None], added_target[:, None])
+    tokens = tokens.scatter(1, accepted[:, None], translate(added, ids.target_of_verifier)[:, None])
     return Emitted(tokens, accepted + 1, accepted, accepted == draft.count, law, overlap)
 
 
@@ -115,26 +119,33 @@ def owed(draft: Draft, probs: Tensor, ids: Ids, own: Tensor, accepted: Tensor) -
     probability zero, and the row falls back to the target's own law.
     """
     rows = torch.arange(accepted.shape[0], device=accepted.device)
-    target = probs[rows, accepted].to(torch.float64)  # [B, V]
-    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
+    target = probs[rows, accepted].double()  # [B, V]
+    return left_of(target, target, draft, ids, own, accepted)
+
+
+def left_of(scaled: Tensor, target: Tensor, draft: Draft, ids: Ids, own: Tensor, accepted: Tensor) -> Tensor:
+    """max(0, scaled - draft) [B, V] behind ``accepted`` kept tokens; ``target`` if all were kept or nothing is left."""
+    rows = torch.arange(accepted.shape[0], device=accepted.device)
+    at = accepted.clamp(max=own.shape[1] - 1)
     if draft.probs is None:
         token = own[rows, at]
-        residual = target.scatter(1, token.clamp(min=0)[:, None], 0.0)
-        residual = torch.where((token >= 0)[:, None], residual, target)
+        residual = torch.where((token >= 0)[:, None], scaled.scatter(1, token.clamp(min=0)[:, None], 0.0), scaled)
     else:
-        residual = (target - spread(draft.probs[rows, at].to(torch.float64), target, ids.verifier_of_draft)).clamp(
-            min=0
-        )
+        residual = (scaled - spread(draft.probs[rows, at].double(), scaled, ids.verifier_of_draft)).clamp(min=0)
     rejected = (accepted < draft.count) & (residual.sum(-1) > 0)
     return torch.where(rejected[:, None], residual, target)
 
 
 def overlaps(draft_probs: Tensor, target_probs: Tensor, verifier_of_draft: Tensor | None) -> Tensor:
     """Sum over the vocabulary of min(target, draft), [B, W]; rounding takes none above 1."""
+    return torch.minimum(draft_probs, shared(target_probs, verifier_of_draft)).sum(-1).clamp(max=1)
+
+
+def shared(target_probs: Tensor, verifier_of_draft: Tensor | None) -> Tensor:
+    """A verifier's laws [..., V] over the draft's output ids, 0 where it lacks one."""
     if verifier_of_draft is None:
-        return torch.minimum(draft_probs, target_probs).sum(-1).clamp(max=1)
-    known = target_probs[..., verifier_of_draft.clamp(min=0)].masked_fill(verifier_of_draft < 0, 0)
-    return torch.minimum(draft_probs, known).sum(-1).clamp(max=1)
+        return target_probs
+    return target_probs[..., verifier_of_draft.clamp(min=0)].masked_fill(verifier_of_draft < 0, 0)
 
 
 def share_at(draft_probs: Tensor, verifier_token: Tensor, ids: Ids) -> Tensor:
