@@ -30,9 +30,8 @@ def cell(row: Mapping[str, Any], column: Column) -> Markup:
     """A value as it stands in a table, with its interval if the column has one; no value is a dash."""
     value = row.get(column.key)
     if isinstance(value, list | tuple):
-        return (
-            Markup("").join(Markup("<span>{}</span>").format(_text(item, column.form)) for item in value) or _absent()
-        )
+        items = (Markup('<span class="item">{}</span>').format(_text(item, column.form)) for item in value)
+        return Markup("").join(items) or _absent()
     text = _text(value, column.form)
     if column.bounds is None or value is None:
         return text

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ssd.plan.expected_tokens import check, check_cost, expected_tokens
+from ssd.plan.lookahead import outcome_chances
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def overlap_speedup_bound(alpha: float, gamma: int, c: float) -> float:
 def outcome_law(alpha: float, gamma: int) -> list[float]:
     """P(exactly k of gamma draft tokens are accepted), k = 0 .. gamma. Source: arXiv 2211.17192, section 3.1."""
     check(alpha, gamma)
-    return [alpha**k * (1 - alpha) for k in range(gamma)] + [alpha**gamma]
+    return outcome_chances([alpha] * gamma)
 
 
 def power_law_cover(fan_out: int, exponent: float) -> float:
