@@ -71,6 +71,10 @@ class TableScorer:
         """Forget everything; -1 marks a slot nobody wrote."""
         self.slots = torch.full((batch, slots), -1)
 
+    def copy(self, source: int, into: int, begin: int, end: int) -> None:
+        """Row ``into`` holds at positions ``begin`` .. ``end`` - 1 what row ``source`` does."""
+        self.slots[into, begin:end] = self.slots[source, begin:end]
+
     def fill(self, tokens: Tensor, start: Tensor) -> None:
         """Keep tokens [B, T] at positions ``start`` [B] onwards."""
         self.slots.scatter_(1, start[:, None] + torch.arange(tokens.shape[1]), tokens)
@@ -81,7 +85,7 @@ class TableScorer:
         ends = (start + tokens.shape[1]).tolist()
         prefixes = [
             [tuple(row[: end - keep + i + 1]) for i in range(keep)]
-            for row, end in zip(self.slots.tolist(), ends, strict=True)
+            for row, end in zip(self.slots[: len(tokens)].tolist(), ends, strict=True)
         ]
         if any(-1 in prefix for row in prefixes for prefix in row):
             raise LookupError("a query sees a slot nobody wrote")

@@ -59,16 +59,18 @@ class SlotLayer(CacheLayerMixin):
         slots = self.slots
         assert self.keys is not None
         assert self.values is not None
+        # A pass may hold the first rows only: rows that are of no use now need no work.
+        keys, values = self.keys[: len(key_states)], self.values[: len(value_states)]
         if key_states.dtype == torch.float16:
             # What overflows in a rejected token would reach later ones: 0 times infinity is no number.
             key_states, value_states = key_states.nan_to_num(), value_states.nan_to_num()
-        for buffer, new in ((self.keys, key_states), (self.values, value_states)):
+        for buffer, new in ((keys, key_states), (values, value_states)):
             if slots.first is not None:
                 buffer[:, :, slots.first : slots.first + new.shape[2]] = new
             else:
                 rows = torch.arange(new.shape[0], device=new.device)[:, None]
                 buffer[rows, :, slots.positions] = new.transpose(1, 2)
-        return self.keys[:, :, : slots.reach], self.values[:, :, : slots.reach]
+        return keys[:, :, : slots.reach], values[:, :, : slots.reach]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """(visible slots, offset)."""
@@ -101,6 +103,11 @@ class SlotCache(Cache):
             layer.is_initialized = layer.is_initialized and same
         for buffer in self.buffers():
             buffer.zero_()
+
+    def copy(self, source: int, into: int, begin: int, end: int) -> None:
+        """Row ``into`` has the slots ``begin`` .. ``end`` - 1 of row ``source``."""
+        for buffer in self.buffers():
+            buffer[into, :, begin:end] = buffer[source, :, begin:end]
 
     def buffers(self) -> list[Tensor]:
         """Key and value buffers of the layers that have run."""

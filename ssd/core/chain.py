@@ -41,7 +41,7 @@ class Scorer(Protocol):
         """Write keys and values of tokens [B, T] at positions start [B] onwards; no logits."""
 
     def score(self, tokens: Tensor, start: Tensor, keep: int) -> Tensor:
-        """``fill`` and return logits [B, keep, V] of the last ``keep`` tokens."""
+        """``fill`` and return logits [B, keep, V] of the last ``keep`` tokens; B may be less than allocated."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 
 from ssd.core.requests import Passes, Seconds
+
+
+class Interval(NamedTuple):
+    """One pass of one level.
+
+    Attributes:
+        level: whose pass.
+        start, end: by the machine's clock, ``time.perf_counter``, which all processes share.
+        tokens: fed per row.
+        rows: of the batch.
+        task: what it was for: 0 for work needed when it began, else the number of the attempt to work ahead.
+        hits, misses: rows whose outcome of this pass had, or had not, been prepared for.
+    """
+
+    level: int
+    start: float
+    end: float
+    tokens: int
+    rows: int
+    task: int = 0
+    hits: int = 0
+    misses: int = 0
+
+
+@dataclass
+class _Pass:
+    """A pass as it was marked: readings of the clock, or CUDA events."""
+
+    start: Any
+    end: Any
+    tokens: int
+    rows: int
+    task: int
+    hits: int = 0
+    misses: int = 0
 
 
 class PassClock:
@@ -16,49 +52,98 @@ class PassClock:
 
     On a CUDA level a pass is bracketed by events that are read once, in ``finish``; on the CPU by
     two readings of ``now``.
+
+    Attributes:
+        task: noted with every pass, see ``Interval``.
     """
 
     def __init__(self, devices: list[torch.device], now: Callable[[], float] = time.perf_counter) -> None:
         self.now = now
+        self.task = 0
         self._devices = devices
         self._cuda = [d.type == "cuda" for d in devices]
-        self._marks: list[list[tuple[Any, Any]]] = [[] for _ in devices]
-        self._tokens = [0] * len(devices)
+        self._passes: list[list[_Pass]] = [[] for _ in devices]
+        self._elsewhere: list[Interval] = []
         self._before_prefill_end = [0] * len(devices)
         self._began = now()
+        self._zero: dict[int, Any] = {}
         self._prefill_end: float | None = None
+        self._total: float | None = None
 
     def start(self, level: int) -> Any:
         """A mark to hand back to ``stop``."""
         return self._event(level) if self._cuda[level] else self.now()
 
-    def stop(self, level: int, mark: Any, tokens: int, ends_prefill: bool = False) -> None:
-        """A pass of ``level`` over ``tokens`` tokens a row is over."""
+    def stop(self, level: int, mark: Any, tokens: int, rows: int = 1, ends_prefill: bool = False) -> None:
+        """A pass of ``level`` over ``tokens`` tokens in each of ``rows`` rows is over."""
         end = self._event(level) if self._cuda[level] else self.now()
-        self._marks[level].append((mark, end))
-        self._tokens[level] += tokens
+        self._passes[level].append(_Pass(mark, end, tokens, rows, self.task))
         if ends_prefill and self._prefill_end is None:
             if self._cuda[level]:
                 torch.cuda.synchronize(self._devices[level])
             self._prefill_end = self.now()
-            self._before_prefill_end = [len(m) for m in self._marks]
+            self._before_prefill_end = [len(m) for m in self._passes]
 
     def elapsed(self) -> float:
         """Seconds since the clock was made."""
         return self.now() - self._began
 
-    def finish(self) -> tuple[Seconds, tuple[Passes, ...]]:
-        """Stop, and say where the time went."""
+    def note_ahead(self, level: int, hits: int, misses: int) -> None:
+        """For so many rows the outcome of the level's last pass had, or had not, been prepared for."""
+        if self._passes[level]:
+            last = self._passes[level][-1]
+            last.hits, last.misses = last.hits + hits, last.misses + misses
+
+    def include(self, intervals: Sequence[Interval]) -> None:
+        """Count passes of levels that ran elsewhere, at the same time as those timed here."""
+        self._elsewhere += intervals
+
+    def end(self) -> None:
+        """The batch is done; what follows is not timed."""
         for device in {d for d in self._devices if d.type == "cuda"}:
             torch.cuda.synchronize(device)
-        total = self.elapsed()
+        self._total = self.elapsed()
+
+    def finish(self) -> tuple[Seconds, tuple[Passes, ...]]:
+        """End, unless that was done, and say where the time went."""
+        if self._total is None:
+            self.end()
+        total = self._total
+        assert total is not None
         prefill = total if self._prefill_end is None else self._prefill_end - self._began
-        inside = tuple(
-            sum(self._between(k, a, b) for a, b in marks[skip:])
-            for k, (marks, skip) in enumerate(zip(self._marks, self._before_prefill_end, strict=True))
-        )
-        passes = tuple(Passes(len(m), t) for m, t in zip(self._marks, self._tokens, strict=True))
-        return Seconds(prefill, inside, total - prefill - sum(inside), total), passes
+        decoding = self._began + prefill
+        here = [
+            sum(self._between(k, p.start, p.end) for p in passes[skip:])
+            for k, (passes, skip) in enumerate(zip(self._passes, self._before_prefill_end, strict=True))
+        ]
+        inside, counts, tokens = list(here), [len(p) for p in self._passes], [0] * len(here)
+        for k, own in enumerate(self._passes):
+            tokens[k] = sum(p.tokens for p in own)
+        for i in self._elsewhere:
+            inside[i.level] += max(0.0, i.end - max(i.start, decoding))
+            counts[i.level] += 1
+            tokens[i.level] += i.tokens
+        passes = tuple(Passes(n, t) for n, t in zip(counts, tokens, strict=True))
+        return Seconds(prefill, tuple(inside), total - prefill - sum(here), total), passes
+
+    def intervals(self) -> list[Interval]:
+        """Every pass timed here, in order of levels; CUDA events are put on the same clock."""
+        return [
+            Interval(k, self._at(k, p.start), self._at(k, p.end), p.tokens, p.rows, p.task, p.hits, p.misses)
+            for k, passes in enumerate(self._passes)
+            for p in passes
+        ]
+
+    def _at(self, level: int, mark: Any) -> float:
+        """When a mark was set, by ``now``."""
+        if not self._cuda[level]:
+            return float(mark)
+        if level not in self._zero:
+            event = self._event(level)
+            event.synchronize()
+            self._zero[level] = (event, self.now())
+        event, now = self._zero[level]
+        return float(now - mark.elapsed_time(event) / 1000)
 
     def _between(self, level: int, start: Any, end: Any) -> float:
         return start.elapsed_time(end) / 1000 if self._cuda[level] else end - start

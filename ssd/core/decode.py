@@ -7,7 +7,7 @@ Autoregressive decoding is depth 0, standard speculative decoding depth 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -27,6 +27,8 @@ from ssd.core.verification import Draft, Emitted, translate, verify_by_token
 from ssd.core.windows import Block, done, longest
 
 CHUNK = 512  # prompt tokens a pass; bounds the memory of its mask
+AcceptU = Callable[[int], Tensor]  # uniforms of the tests, see ``ssd.core.verification``
+DrawU = Callable[[Tensor], Tensor]  # of the added token
 
 
 class Decoder:
@@ -37,8 +39,12 @@ class Decoder:
             where its block stands, the level above overwrites from the first position it changes.
         valid: per level [B], leading slots whose keys and values agree with ``text``.
         log: rounds of every edge in order of execution.
+        ahead: per edge, rounds whose draft had, and had not, been made ahead, once a pipelined batch is done.
         barren: (row, position) of emitted tokens that the request's processors had forbidden with all others.
+        synthetic: what it emits is marked so in results.
     """
+
+    synthetic = False
 
     def __init__(self, chain: Chain, requests: Sequence[Request], clock: PassClock | None = None) -> None:
         for i, r in enumerate(requests):
@@ -65,6 +71,7 @@ class Decoder:
         self.valid = [torch.zeros_like(self.prompt) for _ in levels]
         self.limits = [self._allocate(k, size) for k in levels]
         self.log = RoundLog()
+        self.ahead: tuple[tuple[int, int], ...] = ()
         self.clock = clock or PassClock(chain.devices)
 
     def _settings(self, k: int) -> LevelSampling:
@@ -94,18 +101,21 @@ class Decoder:
         limit = torch.minimum(longest(edge.window, edge.gamma, limit), self.limits[k] + 1 - start)
         block = Block.empty(len(self.requests), self.home)
         laws: list[tuple[Tensor, Tensor]] = []
+        best: list[tuple[Tensor, Tensor]] = []
         while True:
             going = (block.count < limit) & ~done(edge.window, edge.gamma, edge.window_value, block)
             if not going.any():
                 break
             room = torch.where(going, limit - block.count, 0)
-            emitted = self.round(k, start + block.count, room, key, start)
+            emitted = self.round(k, start + block.count, room, key, start, block)
             if emitted.law.probs is not None:
                 laws.append((block.count, emitted.law.probs))
+            if emitted.law.best is not None:
+                best.append((block.count, emitted.law.best))
             advance(block, emitted, going)
         width = int(block.count.max())
         tokens = self.text.gather(1, span(start, width))
-        return Draft(tokens, assemble(laws, width), block.count)
+        return Draft(tokens, assemble(laws, width), block.count, assemble(best, width))
 
     def _look_up(self, start: Tensor, limit: Tensor) -> Draft:
         ngram, gamma = self.chain.levels[0].model, self.chain.edges[0].gamma
@@ -121,15 +131,17 @@ class Decoder:
             self._write(start, tokens)
         return Draft(tokens, None, torch.tensor([len(f) for f in found], device=self.home))
 
-    def round(self, k: int, start: Tensor, room: Tensor, key: Tensor, block_start: Tensor) -> Emitted:
-        """One draft and one verification by level k at ``start`` [B].
+    def round(
+        self, k: int, start: Tensor, room: Tensor, parent: Tensor, block_start: Tensor, block: Block | None = None
+    ) -> Emitted:
+        """One draft and one verification by level k at ``start`` [B], for the round whose key is ``parent``.
 
         Emits at most ``room`` [B] tokens a row; rows with room 0 ride along and emit nothing. On
         return ``text`` holds the emitted tokens and ``valid`` of levels 0..k says which slots agree.
+        ``block`` is what level k's block has come to; ``None`` at the top, which has no end but its room.
         """
-        if self.random:
-            key = rng.round_key(key, start)
-        draft = self.propose(k - 1, start, (room - 1).clamp(min=0), key) if k > 0 else None
+        key = rng.round_key(parent, start) if self.random else parent
+        draft = self.draft(k, start, room, key, parent, block) if k > 0 else None
         if draft is not None and draft.tokens.shape[1] == 0:
             draft = None
         emitted = self._emit(k, start, key, draft, self._score(k, start, draft, room))
@@ -143,6 +155,10 @@ class Decoder:
         if k > 0 or self.top == 0:
             self.log.add(k - 1, block_start, start, draft, emitted, self._untested(k))
         return emitted
+
+    def draft(self, k: int, start: Tensor, room: Tensor, key: Tensor, parent: Tensor, block: Block | None) -> Draft:
+        """What the level below hands to level k's round; arguments as in ``round``, ``key`` is the round's own."""
+        return self.propose(k - 1, start, (room - 1).clamp(min=0), key)
 
     def _untested(self, k: int) -> Tensor | None:
         """Rows [B] whose drafts level k verifies as a whole; between point masses both rules test each token."""
@@ -160,13 +176,16 @@ class Decoder:
             return rng.uniform(key[:, None], k, rng.ACCEPT, span(start, width))
 
         if draft is not None:
-            by_block = self.chain.edges[k - 1].verification == "block"
-            verify = verify_by_block if by_block else verify_by_token
-            return verify(draft, rows, self.ids[k - 1], accept_u, draw_u)
+            return self._verify(k, start, draft, rows, accept_u, draw_u)
         none = torch.zeros_like(start)
         own = rows.argmax[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
         token = translate(own, self.to_target[k])
         return Emitted(token[:, None], none + 1, none, none == 0, rows, None)
+
+    def _verify(self, k: int, start: Tensor, draft: Draft, rows: Law, accept_u: AcceptU, draw_u: DrawU) -> Emitted:
+        """Apply the rule of the edge below level k."""
+        verify = verify_by_block if self.chain.edges[k - 1].verification == "block" else verify_by_token
+        return verify(draft, rows, self.ids[k - 1], accept_u, draw_u)
 
     def _score(self, k: int, start: Tensor, draft: Draft | None, room: Tensor) -> Law:
         """Level k's laws [B, W + 1, ...] at positions start .. start + W, in as narrow a pass as it can."""
@@ -226,7 +245,7 @@ class Decoder:
             logits = self.text
         else:
             logits = model.score(tokens, begin, keep)
-        self.clock.stop(k, mark, width, ends_prefill=k == self.top and keep > 0)
+        self.clock.stop(k, mark, width, rows=len(tokens), ends_prefill=k == self.top and keep > 0)
         return logits.to(self.home)
 
     def _own_outputs(self, k: int, logits: Tensor) -> Tensor:

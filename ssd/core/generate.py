@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -15,6 +16,18 @@ from ssd.core.requests import Generation, Passes, Request, Round, Seconds
 from ssd.core.rounds import cut, origins
 
 SCHEDULES = ("serial",)
+MakeDecoder = Callable[[Chain, Sequence[Request], PassClock], Decoder]
+
+
+class Schedule(Protocol):
+    """Levels that do not all take turns; ``ssd.pipeline.pipeline.Pipeline`` is ours."""
+
+    def decoding(self, chain: Chain, requests: Sequence[Request], clock: PassClock) -> AbstractContextManager[Decoder]:
+        """The decoder of one batch; when the context ends, ``clock`` knows the passes of all levels.
+
+        Raises:
+            ValueError: if this is no schedule for ``chain``.
+        """
 
 
 @dataclass
@@ -68,10 +81,9 @@ class _Row:
 class _Batch:
     """Runs a batch round by round."""
 
-    def __init__(self, chain: Chain, requests: Sequence[Request], clock: PassClock | None) -> None:
-        self.clock = clock or PassClock(chain.devices)
-        self.decoder = Decoder(chain, requests, self.clock)
-        self.rows = [_Row(r, chain.tokenizer) for r in requests]
+    def __init__(self, decoder: Decoder) -> None:
+        self.decoder, self.clock = decoder, decoder.clock
+        self.rows = [_Row(r, decoder.chain.tokenizer) for r in decoder.requests]
         for row in self.rows:
             if row.request.max_new_tokens == 0:
                 row.stop_reason = "length"
@@ -110,17 +122,31 @@ class _Batch:
             rounds = cut(rounds, top - 1, prompt + len(row.ids))
         fates = origins(rounds, top + 1, prompt, len(row.ids))
         return Generation(
-            tuple(row.ids), row.stop_reason, tuple(rounds), fates, passes, seconds, row.first, tuple(row.arrivals)
+            tuple(row.ids),
+            row.stop_reason,
+            tuple(rounds),
+            fates,
+            passes,
+            seconds,
+            row.first,
+            tuple(row.arrivals),
+            self.decoder.synthetic,
+            self.decoder.ahead,
         )
 
 
 def generate(
-    chain: Chain, requests: Iterable[Request], schedule: str = "serial", clock: PassClock | None = None
+    chain: Chain,
+    requests: Iterable[Request],
+    schedule: str | Schedule = "serial",
+    clock: PassClock | None = None,
+    decoder: MakeDecoder | None = None,
 ) -> list[Generation]:
     """Continue every request; results in the order of ``requests``.
 
     Each output has exactly the law of the target under the row's sampling settings. The same seed
-    gives the same tokens for any batch size and order (float32, up to rounding ties).
+    gives the same tokens for any batch size and order (float32, up to rounding ties). ``decoder`` makes the
+    object that runs the rounds, for measurements with another rule (``ssd.runtime.imposed``).
 
     Raises:
         ValueError: a request the chain cannot carry to its end, before anything is computed; later only
@@ -128,17 +154,40 @@ def generate(
         FloatingPointError: a level whose logits are not finite, named.
     """
     requests = list(requests)
-    if schedule not in SCHEDULES:
-        raise ValueError(f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}")
     if not requests:
+        _check(schedule)
         return []
-    batch = _Batch(chain, requests, clock)
-    for _ in batch.rounds():
-        pass
+    with _decoding(chain, requests, schedule, clock, decoder) as running:
+        batch = _Batch(running)
+        for _ in batch.rounds():
+            pass
     return batch.results()
 
 
-def stream(chain: Chain, requests: Iterable[Request]) -> Iterator[tuple[int, list[int], str]]:
+def _decoding(
+    chain: Chain,
+    requests: Sequence[Request],
+    schedule: str | Schedule,
+    clock: PassClock | None = None,
+    decoder: MakeDecoder | None = None,
+) -> AbstractContextManager[Decoder]:
+    _check(schedule)
+    clock = clock or PassClock(chain.devices)
+    if not isinstance(schedule, str):
+        return schedule.decoding(chain, requests, clock)
+    return nullcontext((decoder or Decoder)(chain, requests, clock))
+
+
+def _check(schedule: str | Schedule) -> None:
+    if isinstance(schedule, str) and schedule not in SCHEDULES:
+        raise ValueError(
+            f"schedule: {schedule!r} is not one of {', '.join(SCHEDULES)}, and no ssd.pipeline.pipeline.Pipeline"
+        )
+
+
+def stream(
+    chain: Chain, requests: Iterable[Request], schedule: str | Schedule = "serial"
+) -> Iterator[tuple[int, list[int], str]]:
     """Yield (index of the request, new token ids, new text) as target rounds end.
 
     Text is held back while its last characters are an incomplete UTF-8 sequence; without a
@@ -147,15 +196,16 @@ def stream(chain: Chain, requests: Iterable[Request]) -> Iterator[tuple[int, lis
     requests = list(requests)
     if not requests:
         return
-    batch = _Batch(chain, requests, None)
     shown = [""] * len(requests)
-    for added in batch.rounds():
-        for i, tokens in enumerate(added):
-            if not tokens:
-                continue
-            row = batch.rows[i]
-            text = chain.tokenizer.decode(row.ids) if chain.tokenizer is not None else ""
-            if text.endswith("\ufffd") and not row.stop_reason:
-                text = shown[i]
-            yield i, tokens, text[len(shown[i]) :]
-            shown[i] = text
+    with _decoding(chain, requests, schedule) as running:
+        batch = _Batch(running)
+        for added in batch.rounds():
+            for i, tokens in enumerate(added):
+                if not tokens:
+                    continue
+                row = batch.rows[i]
+                text = chain.tokenizer.decode(row.ids) if chain.tokenizer is not None else ""
+                if text.endswith("\ufffd") and not row.stop_reason:
+                    text = shown[i]
+                yield i, tokens, text[len(shown[i]) :]
+                shown[i] = text

@@ -42,10 +42,19 @@ class CachedModel:
         # transformers 5.17 calls the argument past_key_values; 5.24 renames it to cache.
         self._cache_name = "cache" if "cache" in signature else "past_key_values"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Weights and settings, for another process; keys, values and their owner stay here."""
+        return self.__dict__ | {"owner": None, "cache": SlotCache(self._config.num_hidden_layers)}
+
     @torch.inference_mode()
     def allocate(self, batch: int, slots: int) -> None:
         """Forget everything and make room for ``slots`` tokens in each of ``batch`` rows."""
         self.cache.allocate(batch, slots)
+
+    @torch.inference_mode()
+    def copy(self, source: int, into: int, begin: int, end: int) -> None:
+        """Row ``into`` sees at positions ``begin`` .. ``end`` - 1 what row ``source`` does."""
+        self.cache.copy(source, into, begin, end)
 
     def fill(self, tokens: Tensor, start: Tensor) -> None:
         """Write keys and values of tokens [B, T] at positions ``start`` [B] onwards."""
@@ -53,7 +62,10 @@ class CachedModel:
 
     @torch.inference_mode()
     def score(self, tokens: Tensor, start: Tensor, keep: int) -> Tensor:
-        """Write tokens [B, T] at ``start`` [B] onwards; logits [B, keep, V] of the last ``keep``."""
+        """Write tokens [B, T] at ``start`` [B] onwards; logits [B, keep, V] of the last ``keep``.
+
+        B may be less than was allocated; then the other rows are left as they are.
+        """
         width = tokens.shape[1]
         positions = start[:, None] + torch.arange(width, device=self.device)  # [B, T]
         self.cache.slots.place(positions, start.tolist())

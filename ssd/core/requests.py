@@ -157,8 +157,10 @@ class Seconds:
 
     Attributes:
         prefill: from the call to the end of the first target pass (drafts of that round included).
-        passes: per level, time inside model passes after ``prefill``.
-        rest: ``total - prefill - sum(passes)``.
+        passes: per level, time inside model passes after ``prefill``; levels that run elsewhere may
+            overlap with the others, and their passes count whether their work was used or not.
+        rest: what is left of ``total - prefill`` without the passes of the levels that run where the target
+            does; under the serial schedule these are all levels.
         total: the whole call.
     """
 
@@ -183,6 +185,9 @@ class Generation:
         first_pass_tokens: tokens emitted by the first target pass, which no decode rate counts.
         arrivals: seconds from the call to the moment each target round's tokens were known,
             as (seconds, tokens known so far).
+        ahead: per edge, rounds of the batch whose draft had been made ahead and rounds for which other outcomes
+            had been prepared; empty under the serial schedule.
+        synthetic: drafts were accepted at imposed rates, so the tokens are no output of any model.
     """
 
     ids: tuple[int, ...]
@@ -193,3 +198,5 @@ class Generation:
     seconds: Seconds
     first_pass_tokens: int
     arrivals: tuple[tuple[float, int], ...] = ()
+    synthetic: bool = False
+    ahead: tuple[tuple[int, int], ...] = ()

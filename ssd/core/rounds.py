@@ -25,7 +25,7 @@ class RoundLog:
     """Keeps what each round did as the tensors it already had; read once, at the end."""
 
     def __init__(self) -> None:
-        self._entries: list[_Entry] = []
+        self._entries: list[_Entry | Sequence[Sequence[Round]]] = []
 
     def add(
         self,
@@ -44,10 +44,18 @@ class RoundLog:
         count = None if draft is None else draft.count
         self._entries.append(_Entry(edge, block_start, start, count, kept, untested))
 
+    def include(self, rounds: Sequence[Sequence[Round]]) -> None:
+        """Note rounds of each row that were run elsewhere."""
+        self._entries.append(rounds)
+
     def rounds(self, batch: int) -> list[list[Round]]:
         """Per row, its rounds in order of execution; rounds a row sat out are not its own."""
         out: list[list[Round]] = [[] for _ in range(batch)]
         for e in self._entries:
+            if not isinstance(e, _Entry):
+                for row, own in zip(out, e, strict=True):
+                    row += own
+                continue
             counts, accepted = e.emitted.count.tolist(), e.emitted.accepted.tolist()
             drafted = [0] * batch if e.drafted is None else e.drafted.tolist()
             starts, blocks = e.start.tolist(), e.block_start.tolist()

@@ -24,12 +24,14 @@ class Law:
         top: [B, T] the argmax, when ``probs`` is ``None``.
         confidence: [B, T] maximum of the untempered, unfiltered softmax, when asked for.
         finite: [B, T] False where the logits had a NaN or an infinite maximum; ``None``: not known.
+        best: [B, T, n] the n likeliest output ids, when asked for.
     """
 
     probs: Tensor | None
     top: Tensor | None
     confidence: Tensor | None = None
     finite: Tensor | None = None
+    best: Tensor | None = None
 
     @property
     def argmax(self) -> Tensor:
@@ -41,11 +43,15 @@ class Law:
         """The rows index [B, N] picks in each row of the batch."""
         b = torch.arange(index.shape[0], device=index.device)[:, None]
         pick = lambda x: None if x is None else x[b, index]  # noqa: E731
-        return Law(pick(self.probs), pick(self.top), pick(self.confidence), pick(self.finite))
+        return Law(*map(pick, (self.probs, self.top, self.confidence, self.finite, self.best)))
 
 
 class LevelSampling:
-    """The settings of all rows on one level, as tensors."""
+    """The settings of all rows on one level, as tensors.
+
+    Attributes:
+        best: how many of the likeliest outputs a law is to name; 0: none.
+    """
 
     def __init__(self, rows: Sequence[Sampling], device: torch.device, confidence: bool = False) -> None:
         def column(name: str, dtype: torch.dtype) -> Tensor:
@@ -66,17 +72,20 @@ class LevelSampling:
         self.any_top_p = any(r.top_p < 1 for r in rows)
         self.any_min_p = any(r.min_p > 0 for r in rows)
         self.confidence = confidence
+        self.best = 0
 
 
 def law(logits: Tensor, settings: LevelSampling) -> Law:
     """Law of logits [B, T, V]; 16-bit logits are taken to float32 first."""
-    sure = None
+    sure = best = None
     if settings.confidence:
         wide = _wide(logits)
         sure = (wide.amax(-1) - wide.logsumexp(-1)).exp()
+    if settings.best:
+        best = logits.topk(min(settings.best, logits.shape[-1])).indices
     if settings.all_greedy:
         top = argmax(logits)  # a NaN counts as the largest
-        return Law(None, top, sure, logits.gather(-1, top[..., None]).squeeze(-1).isfinite())
+        return Law(None, top, sure, logits.gather(-1, top[..., None]).squeeze(-1).isfinite(), best)
     scores = _wide(logits)
     if settings.tempered:
         # Taking the maximum off first keeps the quotient from overflowing at temperatures near 0.
@@ -88,7 +97,7 @@ def law(logits: Tensor, settings: LevelSampling) -> Law:
     if settings.any_greedy:
         one_hot = torch.zeros_like(probs).scatter_(-1, argmax(logits)[..., None], 1.0)
         probs = torch.where(settings.greedy, one_hot, probs)
-    return Law(probs, None, sure, finite)
+    return Law(probs, None, sure, finite, best)
 
 
 def argmax(logits: Tensor) -> Tensor:

@@ -26,11 +26,13 @@ class Draft:
         probs: [B, W, V_draft] the law each token was drawn from, over the drafting level's output
             ids; ``None`` when every law is a point mass at its token (greedy rows, n-grams).
         count: [B] how many of the W belong to the row.
+        best: [B, W, n] the drafting level's likeliest output ids at each token, when asked for.
     """
 
     tokens: Tensor
     probs: Tensor | None
     count: Tensor
+    best: Tensor | None = None
 
 
 @dataclass(frozen=True)
