@@ -10,10 +10,14 @@ from matplotlib.figure import Figure
 
 from analysis import acceptance_rows, figures
 from analysis.figure_style import svg
+from analysis.gantt import gantt
 from analysis.settings import Setting
 from analysis.speed_rows import TIME_COLUMNS, best, time_rows
 from analysis.table import Column
+from analysis.trace_rows import TRACE_COLUMNS, decoding, trace_rows
 from ssd.bench.statistics import Estimate
+from ssd.bench.traces import TRACES_FILE
+from ssd.plan.trace import read_traces
 
 Rows = Sequence[Mapping[str, Any]]
 OVERVIEW_COLUMNS = (
@@ -99,6 +103,7 @@ def blocks(setting: Setting, slug: str, speed: Rows) -> list[Block]:
             times,
         )
     )
+    made += _schedule(setting, slug)
     places = acceptance_rows.by_draft_position(setting)
     if not places:
         return made
@@ -131,6 +136,27 @@ def blocks(setting: Setting, slug: str, speed: Rows) -> list[Block]:
                 _block(f"{slug}-{name}", f"Acceptance by {what}", caption, figure, acceptance_rows.PLACE_COLUMNS, rows)
             )
     return made + _fates(setting, slug, drawn)
+
+
+def _schedule(setting: Setting, slug: str) -> list[Block]:
+    """Who worked when in the first group that was traced, if any was."""
+    path = setting.run.path
+    if path is None or not (path / TRACES_FILE).exists():
+        return []
+    traces = read_traces(path / TRACES_FILE)
+    first = traces[0].name.rpartition(", ")[2]
+    own = [t for t in traces if t.name.endswith(f", {first}") and len(t.levels) > 1][:DRAWN]
+    if not own:
+        return []
+    rows = trace_rows(own)
+    caption = (
+        "Passes of each level in the first group of requests, each method on a time axis of its own from the end of "
+        "its prefill on. A full bar was needed when it began, a pale one was made ahead and used, a hatched one "
+        "made ahead in vain; dots and crosses are outcomes that had, and had not, been prepared for."
+    )
+    return [
+        _block(f"{slug}-schedule", "Who worked when", caption, gantt([decoding(t) for t in own]), TRACE_COLUMNS, rows)
+    ]
 
 
 def _drawn(speed: Rows) -> set[str]:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from ssd.bench.records import Run
+from ssd.bench.traces import TRACES_FILE
 
 
 def publish(run: Run, results: Path, name: str | None = None) -> Path:
@@ -15,6 +16,8 @@ def publish(run: Run, results: Path, name: str | None = None) -> Path:
     target = results / (name or run.path.name)
     target.mkdir(parents=True, exist_ok=True)
     shutil.copy(run.path / "run.json", target / "run.json")
+    if (run.path / TRACES_FILE).exists():
+        shutil.copy(run.path / TRACES_FILE, target / TRACES_FILE)
     with gzip.GzipFile(target / "records.jsonl.gz", "wb", mtime=0) as out:
         out.write((run.path / "records.jsonl").read_bytes())
     return target / "run.json"

@@ -34,6 +34,7 @@ class LevelConfig:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    runtime: str = "eager"
 
 
 @dataclass
@@ -55,6 +56,19 @@ class ChainConfig:
 
 
 @dataclass
+class PipelineConfig:
+    """``ssd.pipeline.settings.PipelineSettings``."""
+
+    workers: list[list[int]] = field(default_factory=list)
+    kind: str = "process"
+    cores: list[list[int]] = field(default_factory=list)
+    budget: int = 4
+    fan_out: int = 2
+    force: str | None = None
+    delays: list[float] = field(default_factory=list)
+
+
+@dataclass
 class MethodConfig:
     """Group ``method``, an entry of ``methods``: ``ssd.bench.spec.MethodSpec``."""
 
@@ -62,6 +76,9 @@ class MethodConfig:
     levels: list[int | str] = field(default_factory=list)
     edges: list[EdgeConfig] = field(default_factory=list)
     gamma: int | None = None
+    schedule: str | None = None
+    pipeline: PipelineConfig | None = None
+    cores: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -151,6 +168,8 @@ class RunConfig:
     ignore_eos: bool = False
     stop: list[str] = field(default_factory=list)
     schedule: str = "serial"
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    traced: int = 0
     assert_identity: bool = False
     results_dir: str = "results"
 

@@ -122,7 +122,7 @@ def test_a_run_needs_a_method_and_levels_that_are_there():
         replace(SPEC, methods={})
     with pytest.raises(ValueError, match=r"methods.x.levels: no level -3 in a chain of 2"):
         replace(SPEC, methods={"x": MethodSpec(levels=(-3,))})
-    with pytest.raises(ValueError, match=r"schedule: 'pipelined' is not one of serial"):
-        replace(SPEC, schedule="pipelined")
+    with pytest.raises(ValueError, match=r"schedule: 'parallel' is not one of serial, pipelined"):
+        replace(SPEC, schedule="parallel")
     with pytest.raises(ValueError, match=r"stop: an empty string .*\['a', ''\]"):
         replace(SPEC, stop=("a", ""))

@@ -21,6 +21,7 @@ from ssd.bench.sources import NgramSource, Source, check_device, parse_source, r
 from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, chain_mapping, parse
 from ssd.core.chain import Edge
 from ssd.core.requests import Override
+from ssd.runtime.choose import check_runtime
 
 _tokenizer = lru_cache(maxsize=16)(read_tokenizer)  # a bench builds dozens of chains over few sources
 
@@ -160,6 +161,8 @@ def _facts(k: int, spec: LevelSpec | None, problems: list[str]) -> LevelFacts:
     with _noted(place, problems):
         config = read_config(source)
     if config is not None:  # one unreadable folder is one problem
+        with _noted("", problems):
+            check_runtime(config, spec.runtime, place)
         with _noted(place, problems):
             tokenizer = _read_tokenizer(source)
         with _noted(place, problems):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ssd.bench.acceptance import Record
+from ssd.bench.record_line import check_real
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap
 from ssd.bench.turns import conversation_of
 
@@ -205,8 +206,9 @@ def by_key(records: Sequence[Record]) -> dict[Key, Record]:
     """Records by prompt and sample.
 
     Raises:
-        ValueError: if there are none, or a prompt and sample occurs twice.
+        ValueError: if there are none, a prompt and sample occurs twice, or one is synthetic.
     """
+    check_real(records, "equivalence")
     found: dict[Key, Record] = {}
     for record in records:
         key = (record["prompt_id"], record["sample"])

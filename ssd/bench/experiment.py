@@ -5,7 +5,8 @@ Tables and summaries are made from such folders alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.environment import device
 from ssd.bench.json_files import plain
 from ssd.bench.loading import Loader
-from ssd.bench.methods import ChainMethod
+from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.records import Run, RunFolder, read_run
 from ssd.bench.runner import Progress, run, whole_groups
 from ssd.bench.sources import parse_source
@@ -100,7 +101,10 @@ def run_pass(
     target = ChainMethod("target", loader.chain(ChainSpec(spec.chain.levels[-1:])))
     run_id = run_id or f"{spec.name}-{folder.name}"
     known = {"models": loader.describe(), "data": loaded.describe()}
-    with RunFolder(folder, run_id=run_id, config=asdict(spec), replace=not resume, resume=resume) as out:
+    with (
+        closing_workers(methods),
+        RunFolder(folder, run_id=run_id, config=asdict(spec), replace=not resume, resume=resume) as out,
+    ):
         if out.kept:
             _check_unchanged(out.run, known)
             out.keep(whole_groups(spec, loaded.prompts, out.kept))
@@ -121,6 +125,17 @@ def run_pass(
         )
         run(spec, methods, turns, tokenizer, out, progress, ends)
     return read_run(folder)
+
+
+@contextmanager
+def closing_workers(methods: Sequence[Method]) -> Iterator[None]:
+    """Whatever happens inside, no worker of a method is left afterwards."""
+    try:
+        yield
+    finally:
+        for method in methods:
+            if isinstance(method, ChainMethod):
+                method.close()
 
 
 def accelerators(chain: Chain) -> str | None:

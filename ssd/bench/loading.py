@@ -15,9 +15,10 @@ from ssd.bench.chain_check import edge, inspect_levels, override_of
 from ssd.bench.sources import BundledDraft, NgramSource, describe, load_module, parse_source
 from ssd.bench.spec import ChainSpec, LevelSpec, read_chain
 from ssd.bench.wheel_target import fetch_target
-from ssd.core.chain import Chain, Level
+from ssd.core.chain import Chain, Level, Scorer
 from ssd.core.model import CachedModel
 from ssd.core.ngram import Ngram
+from ssd.runtime.choose import with_runtime
 
 NGRAM = LevelSpec("ngram")
 
@@ -31,7 +32,7 @@ class Loader:
 
     def __init__(self, said: Iterable[str] = ()) -> None:
         self._modules: dict[tuple[str, str, str], tuple[nn.Module, Tensor | None]] = {}
-        self._models: dict[tuple[str, str, str, str], CachedModel] = {}
+        self._models: dict[tuple[str, str, str, str, str], Scorer] = {}
         self._said = set(said)
 
     def module(self, spec: LevelSpec) -> tuple[nn.Module, Tensor | None]:
@@ -47,15 +48,15 @@ class Loader:
         return self._modules[key]
 
     def level(self, spec: LevelSpec, name: str) -> Level:
-        """The level of a spec; equal source, dtype and device share a model, and with the name a cache."""
+        """The level of a spec; equal source, dtype and device share weights, with name and runtime also a cache."""
         own = override_of(spec)
         source = parse_source(spec.source)
         if isinstance(source, NgramSource):
             return Level(Ngram(source.largest, source.smallest), own)
         module, ids = self.module(spec)
-        key = (spec.source, spec.dtype, spec.device, name)
+        key = (spec.source, spec.dtype, spec.device, name, spec.runtime)
         if key not in self._models:
-            self._models[key] = CachedModel(module, name)
+            self._models[key] = with_runtime(CachedModel(module, name), spec.runtime)
         return Level(self._models[key], own, ids)
 
     def chain(self, spec: ChainSpec, tokenizer: Any = None) -> Chain:

@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ssd.core.chain import Chain
+from ssd.core.clock import PassClock
 from ssd.core.generate import generate
 from ssd.core.requests import Generation, Request
+from ssd.pipeline.pinning import pinned
+from ssd.pipeline.pipeline import Pipeline, check_pipeline
+from ssd.pipeline.settings import PipelineSettings
+from ssd.pipeline.tracing import traced
+from ssd.plan.trace import Trace
 
 
 class Method(Protocol):
@@ -32,12 +38,36 @@ class ChainMethod:
 
     Args:
         chain: levels of two methods may share models; their caches are emptied per call.
-        schedule: in which order levels run, see ``ssd.core.generate``.
+        pipeline: workers that overlap; ``None``: levels take turns.
+        cores: that this process is pinned to while levels take turns; empty: all it may use.
+
+    Raises:
+        ValueError: for workers that do not fit the chain or the machine; they are started by the first call.
     """
 
-    def __init__(self, name: str, chain: Chain, schedule: str = "serial") -> None:
-        self.name, self.chain, self.schedule = name, chain, schedule
+    def __init__(
+        self, name: str, chain: Chain, pipeline: PipelineSettings | None = None, cores: Sequence[int] = ()
+    ) -> None:
+        self.name, self.chain, self.cores, self.workers = name, chain, cores, pipeline
+        if pipeline is not None:
+            check_pipeline(chain, pipeline)
+        self._pipeline: Pipeline | None = None
+        self._clock = PassClock(chain.devices)
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """See ``Method.generate``; one call decodes ``requests`` as one batch."""
-        return generate(self.chain, requests, self.schedule)
+        if self.workers is not None and self._pipeline is None:
+            self._pipeline = Pipeline(self.chain, self.workers)
+        with pinned(self.cores):
+            self._clock = PassClock(self.chain.devices)
+            return generate(self.chain, requests, self._pipeline or "serial", self._clock)
+
+    def trace(self) -> Trace:
+        """The passes of the last call."""
+        return traced(self.name, self.chain.names, self._clock, self._pipeline)
+
+    def close(self) -> None:
+        """No worker is left; the next call starts them again."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+            self._pipeline = None

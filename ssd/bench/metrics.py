@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ssd.bench.acceptance import Record, ratio
+from ssd.bench.record_line import check_real
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap, ratio_of_rates
 from ssd.bench.turns import conversation_of
 
@@ -190,6 +191,7 @@ def exact_match(records: Sequence[Record], baseline: Sequence[Record]) -> ExactM
     """
     check_paired(records, baseline)
     batches(records), batches(baseline)  # refuses mixed methods and repeated requests
+    check_real([*records, *baseline], "exact match")
     theirs = {_key(record): record["output_ids"] for record in baseline}
     differing = []
     for record in records:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ssd.bench.acceptance import Record, ratio
 from ssd.bench.metrics import batches, check_paired
+from ssd.bench.record_line import check_real
 from ssd.bench.statistics import Array, Estimate, paired_bootstrap
 from ssd.bench.turns import conversation_of
 from ssd.bench.word_segments import WordSegments
@@ -161,7 +162,7 @@ def against_references(records: Sequence[Record], references: References, **opti
     Raises:
         ValueError: for a prompt that ``references`` does not know, mixed methods or repeated requests.
     """
-    batches(records)
+    check_real([row for batch in batches(records) for row in batch], "quality")
     pairs = [(record["text"], _reference(record, references)) for record in records]
     known = [(text, reference) for text, reference in pairs if reference is not None]
     return quality([h for h, _ in known], [r for _, r in known], missing=len(pairs) - len(known), **options)
@@ -282,6 +283,7 @@ def _paired(records: Sequence[Record], baseline: Sequence[Record]) -> dict[Any, 
     """The baseline's record by request, after the check that both cover the same ones once."""
     check_paired(records, baseline)
     batches(records), batches(baseline)  # refuses mixed methods and repeated requests
+    check_real([*records, *baseline], "quality")
     return {_key(record): record for record in baseline}
 
 

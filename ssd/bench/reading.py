@@ -20,10 +20,16 @@ SCHEMA = 1
 RUN_FILE = "run.json"
 RECORDS_FILE = "records.jsonl"
 PACKED_FILE = f"{RECORDS_FILE}.gz"
-KINDS = dict.fromkeys(("run_id", "method", "prompt_id", "task", "text"), str) | dict.fromkeys(
-    ("seconds", "passes"), dict
+KINDS = (
+    dict.fromkeys(("run_id", "method", "prompt_id", "task", "text"), str)
+    | dict.fromkeys(("seconds", "passes"), dict)
+    | {"ahead": list, "synthetic": bool}
 )
-ABSENT = {"prompt_ids": None}  # records written before this field existed lack it
+ABSENT: dict[str, Any] = {
+    "prompt_ids": None,
+    "ahead": [],
+    "synthetic": False,
+}  # records written before these fields existed lack them
 
 
 @dataclass(frozen=True)

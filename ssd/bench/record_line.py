@@ -29,6 +29,8 @@ RECORD_FIELDS = (
     "arrivals",
     "passes",
     "seconds",
+    "ahead",
+    "synthetic",
 )
 ENDS = ("recovered", "bonus", "plain", "stopped")
 
@@ -83,6 +85,8 @@ def record_line(
                 "rest": spent.rest,
                 "total": spent.total,
             },
+            "ahead": generation.ahead,
+            "synthetic": generation.synthetic,
         },
         f"record of prompt {prompt_id!r}",
     )
@@ -107,6 +111,16 @@ def check_record(record: Mapping[str, Any]) -> None:
         raise ValueError(f"{owner}: rounds of edge {last} emitted {emitted} tokens, output_ids has {tokens}")
     if not 0 <= record["first_pass_tokens"] <= tokens:
         raise ValueError(f"{owner}: first_pass_tokens {record['first_pass_tokens']} of {tokens} tokens")
+
+
+def check_real(records: Iterable[Mapping[str, Any]], what: str) -> None:
+    """Raise ValueError naming ``what`` and the prompt of a record whose drafts were accepted at imposed rates."""
+    for record in records:
+        if record.get("synthetic"):
+            raise ValueError(
+                f"{what}: the record of prompt {record.get('prompt_id')!r}, method {record.get('method')!r} is "
+                "synthetic: its drafts were accepted at imposed rates, so its tokens say nothing about any model"
+            )
 
 
 def fits_together(entry: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from ssd.bench.environment import BUSY_LIMIT, BusyMeter, device, git_state, versions
 from ssd.bench.json_files import dumps, plain, write_json
 from ssd.bench.reading import RECORDS_FILE, RUN_FILE, SCHEMA, Problem, Run, read_run, read_runs, records_file, runs_root
-from ssd.bench.record_line import RECORD_FIELDS, check_record, group_by, record_line
+from ssd.bench.record_line import RECORD_FIELDS, check_real, check_record, group_by, record_line
 
 __all__ = [
     "RECORDS_FILE",
@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "Run",
     "RunFolder",
+    "check_real",
     "check_record",
     "group_by",
     "read_run",
@@ -103,6 +104,7 @@ class RunFolder:
             "busy_elsewhere": None,
             "busy": None,
             "resumed": [],
+            "synthetic": False,
         }
         self.kept: list[dict[str, Any]] = []
         self.path.mkdir(parents=True, exist_ok=True)
@@ -169,6 +171,7 @@ class RunFolder:
         self._lines.write(_line(record))
         self._lines.flush()
         self.run["records"] += 1
+        self.run["synthetic"] = self.run.get("synthetic", False) or record["synthetic"]
 
     def finish(self) -> None:
         """All lines are on the disk and ``run.json`` says ``complete``."""

@@ -16,6 +16,7 @@ from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.prompts import Prompt
 from ssd.bench.records import RunFolder, record_line
 from ssd.bench.spec import RunSpec
+from ssd.bench.traces import keep_trace
 from ssd.bench.turns import Turn, turn_ids
 from ssd.core.requests import Generation, Request
 
@@ -77,6 +78,8 @@ def run(
         generations = method.generate([request for _, request in group])
         if method.name in peaks:
             peaks[method.name].note()
+        if isinstance(method, ChainMethod) and done // len(methods) < spec.traced:
+            keep_trace(folder.path, f"{method.name}, {group[0][0]}-{group[0][1].sample}", method.trace())
         for (prompt_id, request), generation in zip(group, generations, strict=True):
             first = group[0]
             batch_id = (

@@ -10,17 +10,19 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ssd.bench.yaml_text import read_yaml
 from ssd.core.requests import Sampling
+from ssd.pipeline.settings import PipelineSettings
+from ssd.runtime.names import RUNTIMES
 
 T = TypeVar("T")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 KINDS = ("chain", "transformers_ar", "transformers_assisted", "transformers_lookup")
-SCHEDULES = ("serial",)
+SCHEDULES = ("serial", "pipelined")
 CHAINS = Path(__file__).parent / "chains"
 
 
 @dataclass(frozen=True)
 class LevelSpec:
-    """One level: where its model comes from, how it is held, and settings that replace the row's."""
+    """One level: where its model comes from, how it is held and computed, and settings that replace the row's."""
 
     source: str
     dtype: str = "float32"
@@ -29,10 +31,13 @@ class LevelSpec:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    runtime: str = "eager"
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype: {self.dtype!r} is not one of {', '.join(DTYPES)}")
+        if self.runtime not in RUNTIMES:
+            raise ValueError(f"runtime: {self.runtime!r} is not one of {', '.join(RUNTIMES)}")
 
     @property
     def is_ngram(self) -> bool:
@@ -65,7 +70,9 @@ class ChainSpec:
                 self._check_ngram(k, level)
 
     def _check_ngram(self, k: int, level: LevelSpec) -> None:
-        """A look-up has no distribution, so settings that act on one are refused instead of ignored."""
+        """A look-up has no distribution and no passes, so settings that act on them are refused instead of ignored."""
+        if level.runtime != "eager":
+            raise ValueError(f"levels[{k}].runtime: {level.runtime!r} has no meaning for {level.source!r}, a look-up")
         for name in ("temperature", "top_k", "top_p", "min_p"):
             if getattr(level, name) is not None:
                 value = getattr(level, name)
@@ -85,20 +92,37 @@ class MethodSpec:
             ``transformers_assisted`` takes the draft and the target.
         edges: edges of the sub-chain; empty: the chain's own.
         gamma: draft length of ``transformers_assisted`` and ``transformers_lookup``.
+        schedule: one of ``SCHEDULES``, for our decoder with a draft; ``None``: the run's.
+        pipeline: workers of a pipelined schedule; ``None``: the run's.
+        cores: CPU cores this process is pinned to while the method runs serially; empty: all it may use.
     """
 
     kind: str = "chain"
     levels: tuple[int | str, ...] = ()
     edges: tuple[EdgeSpec, ...] = ()
     gamma: int | None = None
+    schedule: str | None = None
+    pipeline: PipelineSettings | None = None
+    cores: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"kind: {self.kind!r} is not one of {', '.join(KINDS)}")
+        self._check_schedule()
         if (self.gamma is not None) != (self.kind in ("transformers_assisted", "transformers_lookup")):
             raise ValueError(f"gamma: {self.gamma!r} does not fit kind {self.kind!r}")
         if self.gamma is not None and self.gamma < 1:
             raise ValueError(f"gamma: expected an integer >= 1, got {self.gamma!r}")
+
+    def _check_schedule(self) -> None:
+        if self.schedule not in (None, *SCHEDULES):
+            raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if self.kind != "chain" and (self.schedule or self.pipeline):
+            raise ValueError(f"schedule: {self.schedule!r} does not fit kind {self.kind!r}")
+        if self.schedule == "serial" and self.pipeline:
+            raise ValueError("pipeline: it has no meaning under schedule 'serial'")
+        if self.cores and self.schedule == "pipelined":
+            raise ValueError(f"cores: {list(self.cores)!r}; a pipelined method has its cores in pipeline.cores")
 
 
 @dataclass(frozen=True)
@@ -128,7 +152,9 @@ class RunSpec:
         samples: continuations per prompt.
         batch: requests decoded together by our own methods; baselines always run one by one.
         stop: strings that end an output, with the token that completes the first of them.
-        schedule: of our own methods, one of ``SCHEDULES``.
+        schedule: of our own methods that have a draft, one of ``SCHEDULES``.
+        pipeline: workers of methods whose schedule is pipelined.
+        traced: groups of requests, from the first on, whose passes each of our methods keeps: ``traces.json``.
     """
 
     name: str
@@ -143,8 +169,12 @@ class RunSpec:
     ignore_eos: bool = False
     stop: tuple[str, ...] = ()
     schedule: str = "serial"
+    pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+    traced: int = 0
 
     def __post_init__(self) -> None:
+        if self.traced < 0:
+            raise ValueError(f"traced: expected at least 0, got {self.traced}")
         for name in ("max_new_tokens", "samples", "batch"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
@@ -163,6 +193,17 @@ class RunSpec:
                     raise ValueError(f"methods.{name}.levels: no level {level!r} in a chain of {size}")
             self._check_method(name, method)
 
+    def schedule_of(self, method: MethodSpec) -> str:
+        """How a method's levels are scheduled; without a draft there is nothing to schedule."""
+        levels = len(method.levels) or len(self.chain.levels)
+        if method.kind != "chain" or levels == 1:
+            return "serial"
+        return method.schedule or self.schedule
+
+    def pipeline_of(self, method: MethodSpec) -> PipelineSettings:
+        """The workers of a method whose schedule is pipelined."""
+        return method.pipeline or self.pipeline
+
     def _check_method(self, name: str, method: MethodSpec) -> None:
         """Every method speaks for the target, and a baseline is given what its kind uses and no more."""
         owner, size = f"methods.{name}", len(self.chain.levels)
@@ -170,6 +211,14 @@ class RunSpec:
         if levels and levels[-1] != size - 1:
             raise ValueError(f"{owner}.levels: {list(method.levels)!r} does not end with the target, level {size - 1}")
         if method.kind == "chain":
+            depth = (len(levels) or size) - 1
+            if method.schedule == "pipelined" and depth == 0:
+                raise ValueError(f"{owner}.schedule: 'pipelined' needs a draft, and {list(method.levels)!r} has none")
+            if self.schedule_of(method) == "pipelined":
+                try:
+                    self.pipeline_of(method).groups(depth + 1)
+                except ValueError as error:
+                    raise ValueError(f"{owner}: {error}") from error
             if len(levels) > 1 and len(method.edges) != len(levels) - 1:
                 raise ValueError(f"{owner}.edges: {len(levels)} levels need {len(levels) - 1}, got {len(method.edges)}")
             return

@@ -29,7 +29,9 @@ def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Metho
     with _named(f"methods.{name}"):
         chain = loader.chain(sub_chain(spec.chain, method))
     if method.kind == "chain":
-        return ChainMethod(name, chain, spec.schedule)
+        pipeline = spec.pipeline_of(method) if spec.schedule_of(method) == "pipelined" else None
+        with _named(f"methods.{name}"):
+            return ChainMethod(name, chain, pipeline, method.cores)
     target: Any = loader.module(spec.chain.levels[-1])[0]
     if method.kind == "transformers_ar":
         return TransformersAR(name, target, tokenizer=chain.tokenizer)

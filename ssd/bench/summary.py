@@ -78,10 +78,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """A summary read back: paths of the ``run.json`` files behind it, and its rows."""
+    """A summary read back: paths of the ``run.json`` files behind it, its rows, and whether acceptance was imposed."""
 
     runs: list[str]
     rows: list[Row]
+    synthetic: bool = False
 
     def row(self, name: str) -> Row:
         """The row of that name.
@@ -95,7 +96,9 @@ class Summary:
         raise ValueError(f"summary: no row {name!r}; there are {', '.join(r.name for r in self.rows)}")
 
 
-def write_summary(path: Path | str, runs: Path | str | Sequence[Path | str], rows: Sequence[Row]) -> None:
+def write_summary(
+    path: Path | str, runs: Path | str | Sequence[Path | str], rows: Sequence[Row], synthetic: bool = False
+) -> None:
     """The file holds these rows, replaced in one step.
 
     Args:
@@ -103,6 +106,7 @@ def write_summary(path: Path | str, runs: Path | str | Sequence[Path | str], row
         runs: path of the ``run.json`` the numbers come from, or several; paths under the current
             folder are written relative to it.
         rows: with unique names.
+        synthetic: drafts were accepted at imposed rates; the file says so.
 
     Raises:
         ValueError: if a name occurs twice.
@@ -112,7 +116,8 @@ def write_summary(path: Path | str, runs: Path | str | Sequence[Path | str], row
     if twice:
         raise ValueError(f"summary {path}: rows {', '.join(twice)} occur twice")
     origin = _relative(runs) if isinstance(runs, str | Path) else [_relative(run) for run in runs]
-    write_json(Path(path), {"run": origin, "rows": [row.as_dict() for row in rows]})
+    mark = {"synthetic": True} if synthetic else {}
+    write_json(Path(path), {"run": origin, "rows": [row.as_dict() for row in rows]} | mark)
 
 
 def read_summary(path: Path | str) -> Summary:
@@ -123,10 +128,10 @@ def read_summary(path: Path | str) -> Summary:
             numbers contradict.
     """
     data = read_json(Path(path))
-    if set(data) != {"run", "rows"} or not isinstance(data["rows"], list):
+    if set(data) - {"synthetic"} != {"run", "rows"} or not isinstance(data["rows"], list):
         raise ValueError(f"{path}: expected the fields run and rows, got {sorted(data)}")
     runs = [data["run"]] if isinstance(data["run"], str) else list(data["run"])
-    return Summary(runs, [_row(path, row) for row in data["rows"]])
+    return Summary(runs, [_row(path, row) for row in data["rows"]], data.get("synthetic", False))
 
 
 def _row(path: Path | str, data: Mapping[str, Any]) -> Row:

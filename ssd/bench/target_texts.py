@@ -42,22 +42,32 @@ class TargetTexts:
 
 
 def target_texts(
-    chain: Chain, prompts: Sequence[Sequence[int]], sampling: Sampling, tokens: int, batch: int, ignore_eos: bool
+    chain: Chain,
+    prompts: Sequence[Sequence[int]],
+    sampling: Sampling,
+    tokens: int,
+    batch: int,
+    ignore_eos: bool,
+    eos_ids: Sequence[int] = (),
 ) -> TargetTexts:
     """Every prompt continued by the target alone, ``batch`` at a time; texts of fewer than 2 tokens are left out.
+
+    Args:
+        tokens: new tokens of each at most.
+        ignore_eos: go on behind an end of text.
+        eos_ids: any of these ends a text, as in a run (``ssd.bench.end_of_text``).
 
     Raises:
         ValueError: if no text is left.
     """
     alone = Chain(chain.levels[-1:], tokenizer=chain.tokenizer)
-    end = getattr(chain.tokenizer, "eos_token_id", None)
     requests = [
         Request(
             tuple(p),
             sampling,
             request=i,
             max_new_tokens=tokens,
-            eos_ids=() if end is None else (int(end),),
+            eos_ids=tuple(eos_ids),
             ignore_eos=ignore_eos,
         )
         for i, p in enumerate(prompts)
@@ -110,27 +120,42 @@ class LookUpRates:
         by_place: per verifying level, chance that token i of a proposal passes, those before it being right;
             rare places share the last entry.
         n: rounds; proposals: those with a proposal.
+        by_text: per verifying level and text, chances that the first token of a proposal passes added up, and
+            proposals.
     """
 
     coverage: float
     by_place: Mapping[int, tuple[float, ...]]
     n: int
     proposals: int
+    by_text: Mapping[int, tuple[tuple[float, float], ...]]
 
 
 @torch.inference_mode()
-def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Sampling) -> LookUpRates:
+def look_up_rates(
+    chain: Chain,
+    ngram: Ngram,
+    found: TargetTexts,
+    sampling: Sampling,
+    levels: Sequence[int] | None = None,
+    temperature: float | None = None,
+) -> LookUpRates:
     """Look-ups where rounds of ``REFERENCE_GAMMA`` tokens start; token i > 0 counts if those before it are the text's.
 
     A look-up's law is a point mass, so its token passes with the verifier's probability of it. For the same reason
     the target emits the proposed token exactly if it accepts it: the text itself says where every round ends.
+
+    Args:
+        levels: verifying levels to look at; ``None``: every model.
+        temperature: of these levels, in the place of their own.
     """
-    models = [k for k, level in enumerate(chain.levels) if not level.is_ngram]
+    models = [k for k, level in enumerate(chain.levels) if not level.is_ngram] if levels is None else list(levels)
     passed = {k: torch.zeros(PLACES, dtype=torch.float64) for k in models}
     reached = torch.zeros(PLACES, dtype=torch.float64)
+    by_text: dict[int, list[tuple[float, float]]] = {k: [] for k in models}
     n = proposals = 0
     for (text, new), laws in zip(
-        zip(found.texts, found.new, strict=True), _laws(chain, found, sampling, models), strict=True
+        zip(found.texts, found.new, strict=True), _laws(chain, found, sampling, models, temperature), strict=True
     ):
         guesses, rounds, own = replayed_look_ups(ngram, text, new)
         n, proposals = n + rounds, proposals + own
@@ -138,9 +163,11 @@ def look_up_rates(chain: Chain, ngram: Ngram, found: TargetTexts, sampling: Samp
         reached += known.sum(0)
         for k in models:
             chance = torch.cat([_chance_of(chain, k, x, g) for x, g in _chunks(laws[k], guesses)])
-            passed[k] += torch.where(known, chance, 0.0).sum(0)
+            sums = torch.where(known, chance, 0.0).sum(0)
+            passed[k] += sums
+            by_text[k].append((float(sums[0]), float(known[:, 0].sum())))
     rates = {k: tuple(pooled_rates(passed[k].numpy(), reached.numpy())) for k in models}
-    return LookUpRates(proposals / n, rates, n, proposals)
+    return LookUpRates(proposals / n, rates, n, proposals, {k: tuple(own) for k, own in by_text.items()})
 
 
 def replayed_look_ups(
@@ -168,11 +195,13 @@ def replayed_look_ups(
 
 
 def _laws(
-    chain: Chain, found: TargetTexts, sampling: Sampling, models: Sequence[int]
+    chain: Chain, found: TargetTexts, sampling: Sampling, models: Sequence[int], temperature: float | None = None
 ) -> Iterator[dict[int, list[Law]]]:
     """Text by text, each level's laws of the new tokens in chunks; every level scores the text once."""
     last = len(chain.levels) - 1
     rows = {k: sampling if k == last else sampling.overridden_by(chain.levels[k].sampling) for k in models}
+    if temperature is not None:
+        rows = {k: replace(row, temperature=temperature) for k, row in rows.items()}
     settings = {k: LevelSampling([row], torch.device("cpu"), confidence=k < last) for k, row in rows.items()}
     for text, new in zip(found.texts, found.new, strict=True):
         tokens = torch.tensor(text[:-1])[None]  # the last token is predicted, never fed

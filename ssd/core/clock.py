@@ -55,6 +55,7 @@ class PassClock:
 
     Attributes:
         task: noted with every pass, see ``Interval``.
+        began: reading of ``now`` when the clock was made.
     """
 
     def __init__(self, devices: list[torch.device], now: Callable[[], float] = time.perf_counter) -> None:
@@ -65,7 +66,7 @@ class PassClock:
         self._passes: list[list[_Pass]] = [[] for _ in devices]
         self._elsewhere: list[Interval] = []
         self._before_prefill_end = [0] * len(devices)
-        self._began = now()
+        self.began = now()
         self._zero: dict[int, Any] = {}
         self._prefill_end: float | None = None
         self._total: float | None = None
@@ -84,9 +85,16 @@ class PassClock:
             self._prefill_end = self.now()
             self._before_prefill_end = [len(m) for m in self._passes]
 
+    @property
+    def prefill(self) -> float:
+        """Seconds until the first target pass ended; all there are until it has."""
+        if self._prefill_end is not None:
+            return self._prefill_end - self.began
+        return self.elapsed() if self._total is None else self._total
+
     def elapsed(self) -> float:
         """Seconds since the clock was made."""
-        return self.now() - self._began
+        return self.now() - self.began
 
     def note_ahead(self, level: int, hits: int, misses: int) -> None:
         """For so many rows the outcome of the level's last pass had, or had not, been prepared for."""
@@ -110,8 +118,8 @@ class PassClock:
             self.end()
         total = self._total
         assert total is not None
-        prefill = total if self._prefill_end is None else self._prefill_end - self._began
-        decoding = self._began + prefill
+        prefill = self.prefill
+        decoding = self.began + prefill
         here = [
             sum(self._between(k, p.start, p.end) for p in passes[skip:])
             for k, (passes, skip) in enumerate(zip(self._passes, self._before_prefill_end, strict=True))

@@ -174,6 +174,8 @@ def _decoding(
     _check(schedule)
     clock = clock or PassClock(chain.devices)
     if not isinstance(schedule, str):
+        if decoder is not None:
+            raise ValueError(f"decoder: {decoder!r} decides by another rule, which only schedule 'serial' can run")
         return schedule.decoding(chain, requests, clock)
     return nullcontext((decoder or Decoder)(chain, requests, clock))
 

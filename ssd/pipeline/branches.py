@@ -68,6 +68,8 @@ class Verification:
         """(accepted, next token) if what is asked for follows from this verification; ``text`` from its start on."""
         accepted = ask.start[row] - self.start - 1
         follows = since >= self.start and ask.parent[row] == self.parent
+        if self.block is not None and ask.block is not None:  # all blocks of a greedy batch have one key
+            follows &= ask.block[row] == (self.block[0] + accepted + 1, self.block[1] + 1)
         if follows and 0 <= accepted <= len(self.made.tokens) and text[:accepted] == self.made.tokens[:accepted]:
             return accepted, text[accepted]
         return None

@@ -203,10 +203,10 @@ class Drafter:
         Args:
             coming: the next question, if every prediction is to be right.
         """
-        places = iter(range(self.batch, len(self.decoder.requests)))
         for row, v in self._verified.items():
             if not v.guesses or v.branches:
                 continue
+            places = iter(range(self.batch + row, len(self.decoder.requests), self.batch))  # of the same request
             useful = self._useful(v)
             chosen = self.profile.choose(v.guesses, useful, self.settings.budget, self.settings.fan_out)
             actual = None if coming is None or row >= len(coming.start) else self._outcome(coming, row)

@@ -23,6 +23,17 @@ from ssd.pipeline.settings import PipelineSettings
 from ssd.pipeline.start import ProcessWorkers, ThreadWorkers, check_placement
 
 
+def check_pipeline(chain: Chain, settings: PipelineSettings) -> tuple[tuple[range, ...], tuple[tuple[int, ...], ...]]:
+    """Levels and cores of each worker; no cores for threads.
+
+    Raises:
+        ValueError: for settings that do not fit the chain, its devices or the machine.
+    """
+    groups = settings.groups(len(chain.levels))
+    check_placement(chain, groups, settings)
+    return groups, settings.cores_of(len(groups)) if settings.kind == "process" else ()
+
+
 class Pipeline:
     """Workers for one chain; a context manager, at whose end they are gone.
 
@@ -30,7 +41,6 @@ class Pipeline:
         chain: whose levels the workers hold; the target stays with the caller.
         groups: levels of each worker.
         finished: what ran elsewhere for the last batch.
-        began: reading of the clock at which the last batch began.
         intervals: every pass of the last batch.
 
     Raises:
@@ -39,14 +49,11 @@ class Pipeline:
 
     def __init__(self, chain: Chain, settings: PipelineSettings | None = None) -> None:
         self.chain, self.settings = chain, settings or PipelineSettings()
-        self.groups = self.settings.groups(len(chain.levels))
-        check_placement(chain, self.groups, self.settings)
-        processes = self.settings.kind == "process"
-        cores = self.settings.cores_of(len(self.groups)) if processes else ()
+        self.groups, cores = check_pipeline(chain, self.settings)
         self._cores: Sequence[int] = cores[-1] if cores else ()
-        self.finished, self.began, self.intervals = Finished(), 0.0, list[Interval]()
+        self.finished, self.intervals = Finished(), list[Interval]()
         self._workers: ProcessWorkers | ThreadWorkers | None
-        if processes:
+        if cores:
             self._workers = ProcessWorkers(chain, self.groups, self.settings, cores)
         else:
             self._workers = ThreadWorkers(chain, self.groups, self.settings)
@@ -68,7 +75,6 @@ class Pipeline:
         try:
             with pinned(self._cores):
                 decoder = GroupDecoder(chain, requests, clock, self.groups[-1], remote, delay)
-                self.began = clock.now()
                 remote.begin(decoder)
                 try:
                     yield decoder

@@ -1,0 +1,98 @@
+"""The comparison of schedules as one page, and its Gantt figure as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.figure_style import svg
+from analysis.gantt import gantt
+from analysis.report import Table
+from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, Column, method_rows
+from analysis.trace_rows import TRACE_COLUMNS, decoding, trace_rows
+from analysis.what_if_page import Picture, WhatIfPage, write
+from experiments.schedule_fit import Simulated
+from experiments.schedule_methods import AR, BOTH, Variant
+from ssd.bench.records import Run
+from ssd.bench.summary import Row
+from ssd.plan.trace import Trace
+
+SIMULATED_COLUMNS = (
+    Column("configuration"),
+    Column("half"),
+    Column("predicted", "predicted tokens/s", ".1f"),
+    Column("measured", "measured tokens/s", ".1f"),
+    Column("error", form="+.1%"),
+    Column("predicted_hits", "hit rate, predicted", ".0%"),
+    Column("measured_hits", "measured", ".0%"),
+)
+
+
+def page(
+    path: Path,
+    run: Run,
+    best: Sequence[Variant],
+    traces: Mapping[str, Sequence[Trace]],
+    simulated: Sequence[Simulated],
+    rows: Sequence[Row],
+    said: Sequence[str],
+) -> None:
+    """``path`` holds the page; one Gantt figure per family stands on it."""
+    pictures = []
+    for number, family in enumerate(dict.fromkeys(v.family for v in best), start=1):
+        own = [decoding(traces[v.name][0]) for v in best if v.family == family]
+        caption = (
+            "First rounds after prefill, the same request under each schedule. A full bar was needed when it began, "
+            "a pale one was made ahead and used, a hatched one made ahead in vain; dots and crosses are outcomes "
+            "that had, and had not, been prepared for."
+        )
+        name = f"gantt-{number}"
+        table = Table(
+            f"Who worked when: {family}",
+            TRACE_COLUMNS,
+            trace_rows([traces[v.name][0] for v in best if v.family == family]),
+        )
+        pictures.append(Picture(name, svg(gantt(own), name, caption), caption, table))
+    device = run.run["device"]
+    write(
+        path,
+        WhatIfPage(
+            title="Taking turns, or working ahead",
+            lead="The same chains under a serial and a pipelined schedule, on the same cores.",
+            findings=said,
+            facts=[(key, str(device[key])) for key in device if device[key] is not None][:4],
+            assumptions=assumptions(),
+            pictures=pictures,
+            tables=[
+                Table("Methods", METHOD_COLUMNS, method_rows(run.records, AR[BOTH])),
+                Table("Simulated against measured", SIMULATED_COLUMNS, [simulated_row(s) for s in simulated]),
+                Table("Summary", SUMMARY_COLUMNS, [row.as_dict() for row in rows]),
+            ],
+            kicker="schedules",
+            heading="What was measured",
+        ),
+    )
+
+
+def simulated_row(s: Simulated) -> dict[str, Any]:
+    """A configuration as a row of the page."""
+    return {
+        "configuration": s.variant.name,
+        "half": "fitted" if s.variant.fitted else "other",
+        "predicted": 1 / s.predicted,
+        "measured": 1 / s.measured,
+        "error": s.error,
+        "predicted_hits": s.predicted_hits,
+        "measured_hits": s.measured_hits,
+    }
+
+
+def assumptions() -> list[tuple[str, str]]:
+    """What the simulated numbers rest on."""
+    return [
+        ("pass times", "lines in fed tokens through the passes of the fitted half, per level and placement"),
+        ("acceptance", "accepted ÷ tested by place in the draft, counted in the fitted half"),
+        ("guesses", "how often the next token is among a draft's best guesses, along the target's own texts"),
+        ("left out", "growth of passes with the text, messages between processes, copying of slots"),
+    ]
