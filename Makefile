@@ -53,6 +53,12 @@ calibrate: $(STAMP)  ## temperatures per level, chosen and measured: results/cal
 cascade: $(STAMP)  ## acceptance of each edge alone, in the chain, and by fate: results/cascade (minutes)
 	$(BIN)/python -m experiments.cascade
 
+schedule-demo: $(STAMP)  ## levels in turns against levels working ahead: results/schedule (minutes)
+	$(BIN)/python -m experiments.schedule_demo
+
+what-if: $(STAMP)  ## what a chain does where it cannot be run here, simulated: results/what_if (minutes)
+	$(BIN)/python -m experiments.what_if
+
 check: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/ruff format --check ssd experiments analysis tests
 	$(BIN)/ruff check ssd experiments analysis tests
@@ -73,4 +79,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade schedule-demo what-if check test test-oldest readme-check clean

@@ -44,9 +44,9 @@ def overlap_grid(
     level can be fed is cut there, for all levels.
 
     Args:
-        chain: every level is scored; its edges and the temperatures of its levels do not matter.
+        chain: every level is scored; its edges and the temperatures of its levels do not matter, their filters do.
         contexts: texts of the target.
-        sampling: of the row; its filters act on every level, its temperature is replaced.
+        sampling: of the row; a level's own filters replace the row's on it, its temperature is replaced.
         temperatures: one list per level; 0 is argmax.
         bounds: first output position of each bin.
         chunk: positions a pass.
@@ -57,20 +57,27 @@ def overlap_grid(
     """
     check_levels(chain, temperatures)
     settings = [
-        [LevelSampling([replace(sampling, temperature=t)], _device(chain)) for t in own] for own in temperatures
+        [LevelSampling([replace(row, temperature=t)], laws_device(chain)) for t in own]
+        for row, own in zip(level_rows(chain, sampling), temperatures, strict=True)
     ]
     cells = all_cells(temperatures)
     rows = _Rows(contexts, bounds, cells)
     for context in contexts:
-        for first, logits in _chunks(chain, context, chunk):
-            laws = [[_probs(x, s) for s in own] for x, own in zip(logits, settings, strict=True)]
+        for first, logits in scored_chunks(chain, context, chunk):
+            laws = [[whole_law(x, s) for s in own] for x, own in zip(logits, settings, strict=True)]
             bins = rows.bins_at(first, logits[0].shape[0])
             rows.count(context, bins)
-            for (a, b), ours, theirs in _restricted(chain, laws):
+            for (a, b), ours, theirs in restricted(chain, laws):
                 for s, p in zip(temperatures[a], ours, strict=True):
                     for t, q in zip(temperatures[b], theirs, strict=True):
                         rows.add(Cell(a, b, s, t), context, bins, torch.minimum(p, q).sum(-1))
     return rows.table()
+
+
+def level_rows(chain: Chain, sampling: Sampling) -> list[Sampling]:
+    """Each level's settings for a row with ``sampling``: a draft level's own replace the row's."""
+    own = [sampling.overridden_by(level.sampling) for level in chain.levels[:-1]]
+    return [*own, sampling]
 
 
 def check_levels(chain: Chain, temperatures: Sequence[Sequence[float]]) -> None:
@@ -113,7 +120,7 @@ class _Rows:
         return OverlapTable(tuple(self.index), self.tasks, self.bounds, self.counts, self.sums)
 
 
-def _chunks(chain: Chain, context: Context, size: int) -> Iterator[tuple[int, list[Tensor]]]:
+def scored_chunks(chain: Chain, context: Context, size: int) -> Iterator[tuple[int, list[Tensor]]]:
     """(first output position, logits [T, V] of every level) of one text; levels advance together."""
     levels = range(len(chain.levels))
     limits = [n for k in levels if (n := chain.scorer(k).max_positions) is not None]
@@ -128,15 +135,15 @@ def _chunks(chain: Chain, context: Context, size: int) -> Iterator[tuple[int, li
             level.fill(fed_tokens(level, tokens[:, : prompt - 1]), torch.tensor([0], device=level.device))
     for start in range(prompt - 1, fed, size):
         block = tokens[:, start : start + size]
-        yield start - (prompt - 1), [own_logits(chain, k, block, start)[0].to(_device(chain)) for k in levels]
+        yield start - (prompt - 1), [own_logits(chain, k, block, start)[0].to(laws_device(chain)) for k in levels]
 
 
-def _device(chain: Chain) -> torch.device:
+def laws_device(chain: Chain) -> torch.device:
     """Where laws are compared: beside the target, whose rows are the widest."""
     return chain.scorer(chain.depth).device
 
 
-def _probs(logits: Tensor, settings: LevelSampling) -> Tensor:
+def whole_law(logits: Tensor, settings: LevelSampling) -> Tensor:
     """[T, V] the engine's own law; a point mass is spread out so that every pair is compared alike."""
     found = law(logits[None], settings)
     if found.probs is not None:
@@ -145,7 +152,7 @@ def _probs(logits: Tensor, settings: LevelSampling) -> Tensor:
     return torch.zeros(logits.shape, dtype=kind, device=logits.device).scatter_(-1, found.argmax[0][:, None], 1.0)
 
 
-def _restricted(
+def restricted(
     chain: Chain, laws: Sequence[Sequence[Tensor]]
 ) -> Iterator[tuple[tuple[int, int], list[Tensor], list[Tensor]]]:
     """Every pair of levels with both levels' laws over the draft's outputs; the verifier's are gathered once."""
@@ -154,5 +161,5 @@ def _restricted(
         if table is None:
             yield (a, b), list(laws[a]), list(laws[b])
             continue
-        table = table.to(_device(chain))
+        table = table.to(laws_device(chain))
         yield (a, b), list(laws[a]), [shared(q, table) for q in laws[b]]
