@@ -17,7 +17,7 @@ from analysis.table import Column
 from analysis.trace_rows import TRACE_COLUMNS, decoding, trace_rows
 from ssd.bench.statistics import Estimate
 from ssd.bench.traces import TRACES_FILE
-from ssd.plan.trace import read_traces
+from ssd.plan.trace import Trace, read_traces
 
 Rows = Sequence[Mapping[str, Any]]
 OVERVIEW_COLUMNS = (
@@ -145,7 +145,11 @@ def _schedule(setting: Setting, slug: str) -> list[Block]:
         return []
     traces = read_traces(path / TRACES_FILE)
     first = traces[0].name.rpartition(", ")[2]
-    own = [t for t in traces if t.name.endswith(f", {first}") and len(t.levels) > 1][:DRAWN]
+    own = [
+        Trace(t.name.rpartition(", ")[0], tuple(name.partition(" (")[0] for name in t.levels), t.spans)
+        for t in traces
+        if t.name.endswith(f", {first}") and len(t.levels) > 1
+    ][:DRAWN]
     if not own:
         return []
     rows = trace_rows(own)

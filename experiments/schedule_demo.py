@@ -32,8 +32,9 @@ from ssd.bench.acceptance import Record
 from ssd.bench.experiment import run_pass
 from ssd.bench.json_files import write_json
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.records import Run, group_by
-from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, RunSpec, read_chain
 from ssd.bench.summary import write_summary
 from ssd.bench.traces import TRACES_FILE
 from ssd.bench.tuning import parse_families
@@ -75,7 +76,9 @@ class Demo:
         """Everything is written."""
         tune = self._stage("tune", self.variants, traced=10**6)
         records, traces = by_method(tune), traces_of(tune)
-        simulated = self._simulated(records, traces)
+        fit = self._fit(records, traces)
+        tokens = mean_tokens(records[AR[BOTH]])
+        simulated = [fit.simulated(v, tokens) for v in self.variants]
         write_json(self.results / "simulated.json", {"configurations": [entry(s) for s in simulated]})
         best = chosen(self.variants, tune.records)
         measure = self._stage("measure", best, traced=self.config["traced"])
@@ -84,7 +87,7 @@ class Demo:
         rows = [
             *speed_rows(best, records),
             *overlap_rows(best, traces, tracing_cost(measure)),
-            *fit_rows(simulated),
+            *fit_rows(simulated, fit.slowed()),
         ]
         print_table([row.as_dict() for row in rows], SUMMARY_COLUMNS)
         said = sentences(best, rows)
@@ -106,15 +109,11 @@ class Demo:
         shutil.rmtree(folder, ignore_errors=True)
         return run_pass(spec, folder, self.loader, ProgressLine(name), command=self.command, timing="paper", label=name)
 
-    def _simulated(
-        self, records: Mapping[str, Sequence[Record]], traces: Mapping[str, Sequence[Trace]]
-    ) -> list[Simulated]:
+    def _fit(self, records: Mapping[str, Sequence[Record]], traces: Mapping[str, Sequence[Trace]]) -> Fit:
         texts = recorded_texts(records[AR[BOTH]])
         whole = self.loader.chain(ChainSpec(self.chain.levels, self.chain.edges))
         shares = guess_shares(whole, texts, Sampling(float(self.config["temperature"])))
-        fit = Fit(self.variants, records, traces, len(self.chain.levels), shares)
-        tokens = mean_tokens(records[AR[BOTH]])
-        return [fit.simulated(v, tokens) for v in self.variants]
+        return Fit(self.variants, records, traces, len(self.chain.levels), shares)
 
 
 def by_method(run: Run) -> dict[str, list[Mapping[str, Any]]]:

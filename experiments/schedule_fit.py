@@ -129,6 +129,11 @@ class Fit:
                     accepted[place.position] += place.accepted
         return ByPosition(tuple(accepted[i] / tested[i] for i in sorted(tested) if tested[i]))
 
+    def slowed(self, width: int = 3) -> float:
+        """A pass of the target on one core over ``width`` tokens while drafts work, divided by one while they wait."""
+        top = self.levels - 1
+        return self.lines[EACH, top](width, 1) / self.lines[ONE, top](width, 1)
+
     def setting(self, v: Variant) -> Setting:
         """The configuration as the simulator takes it."""
         own = self._levels(v)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.metrics import tokens_per_second
 from ssd.bench.records import group_by
-from ssd.bench.spec import MethodSpec, parse
+from ssd.bench.spec import parse
 from ssd.bench.tuning import FamilySpec, label
 from ssd.pipeline.settings import PipelineSettings
 

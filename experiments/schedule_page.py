@@ -41,19 +41,15 @@ def page(
     """``path`` holds the page; one Gantt figure per family stands on it."""
     pictures = []
     for number, family in enumerate(dict.fromkeys(v.family for v in best), start=1):
-        own = [decoding(traces[v.name][0]) for v in best if v.family == family]
+        own = [short(v, traces[v.name][0]) for v in best if v.family == family]
         caption = (
             "First rounds after prefill, the same request under each schedule. A full bar was needed when it began, "
             "a pale one was made ahead and used, a hatched one made ahead in vain; dots and crosses are outcomes "
             "that had, and had not, been prepared for."
         )
         name = f"gantt-{number}"
-        table = Table(
-            f"Who worked when: {family}",
-            TRACE_COLUMNS,
-            trace_rows([traces[v.name][0] for v in best if v.family == family]),
-        )
-        pictures.append(Picture(name, svg(gantt(own), name, caption), caption, table))
+        table = Table(f"Who worked when: {family}", TRACE_COLUMNS, trace_rows(own))
+        pictures.append(Picture(name, svg(gantt([decoding(t) for t in own]), name, caption), caption, table))
     device = run.run["device"]
     write(
         path,
@@ -73,6 +69,11 @@ def page(
             heading="What was measured",
         ),
     )
+
+
+def short(v: Variant, trace: Trace) -> Trace:
+    """The trace under names that fit beside its lanes."""
+    return Trace(v.placement, tuple(v.family.split("→")), trace.spans)
 
 
 def simulated_row(s: Simulated) -> dict[str, Any]:
