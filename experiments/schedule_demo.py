@@ -105,7 +105,7 @@ class Demo:
         spec = RunSpec(
             "schedule", self.chain, methods, prompts, sampling, tokens, seed=self.config["seed"], traced=traced
         )
-        folder = ROOT / "results" / "raw" / self.results.name / name
+        folder = self.results.parent / "raw" / self.results.name / name
         shutil.rmtree(folder, ignore_errors=True)
         return run_pass(spec, folder, self.loader, ProgressLine(name), command=self.command, timing="paper", label=name)
 
