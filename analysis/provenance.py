@@ -43,6 +43,8 @@ class Source:
 def marks(setting: Setting) -> list[str]:
     """What speaks against a setting's times, against its choice of methods, or against finding its code again."""
     told, found = setting.run.run, []
+    if setting.is_synthetic:
+        found.append("synthetic: drafts were accepted at imposed rates, so only times mean anything")
     if setting.is_tuning:
         found.append(
             "tuning prompts: choices are made on these, so the headline leaves them out where there are others"
@@ -77,9 +79,19 @@ def facts(setting: Setting) -> list[tuple[str, str]]:
         ("tokens at most", str(config.get("max_new_tokens") or "")),
         ("samples", str(config["samples"]) if config.get("samples", 1) != 1 else ""),
         ("batch", str(config["batch"]) if config.get("batch", 1) != 1 else ""),
+        ("schedule", _schedule(config)),
         ("device", _device(_mapping(setting.run.run.get("device")))),
     ]
     return [(name, value) for name, value in found if value]
+
+
+def _schedule(config: Mapping[str, Any]) -> str:
+    """How far drafts work ahead; nothing of levels that take turns."""
+    if config.get("schedule", "serial") == "serial":
+        return ""
+    ahead = _mapping(config.get("pipeline"))
+    where = f", workers {ahead['workers']}" if ahead.get("workers") else ""
+    return f"{config['schedule']}, {ahead.get('budget')} rows ahead, {ahead.get('fan_out')} guesses{where}"
 
 
 def source(run: Run) -> Source:
