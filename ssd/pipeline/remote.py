@@ -53,7 +53,7 @@ class Remote:
         tokens = torch.tensor(rows, dtype=torch.int64, device=decoder.home).reshape(len(rows), width)
         decoder._write(start, tokens)
         count = torch.tensor([len(tokens) for tokens in reply.tokens], device=decoder.home)
-        return Draft(tokens, None if reply.probs is None else reply.probs.to(decoder.home), count)
+        return Draft(tokens, None if reply.probs is None else here(reply.probs, decoder.home), count)
 
     def _news(self, text: Tensor, row: int, length: int) -> tuple[int, list[int]]:
         """Where a row's text departs from what the other worker knows of it, and the tokens from there on."""
@@ -82,3 +82,10 @@ class Remote:
         while not isinstance(told := self.link.receive(), Finished):
             pass  # a draft that nobody waits for any more
         return told
+
+
+def here(probs: Tensor, home: torch.device) -> Tensor:
+    """Laws on this worker's device; their memory is not given to others before its stream has read them."""
+    if probs.device.type == "cuda":
+        probs.record_stream(torch.cuda.current_stream(probs.device))
+    return probs.to(home)

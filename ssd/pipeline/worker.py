@@ -97,7 +97,10 @@ class Worker:
             drafter.hear(ask)
         self._heard = False
         drafter.decoder.clock.task = ask.task
-        self.up.send(drafter.answer(ask))
+        answer = drafter.answer(ask)
+        if drafter.decoder.home.type == "cuda":  # whoever reads it does so on another stream
+            torch.cuda.current_stream(drafter.decoder.home).synchronize()
+        self.up.send(answer)
         drafter.decoder.clock.task = drafter.attempt = next(self._attempts)
         drafter.course = ask.task
         # An error is of a text that may never be; if it comes to be, the answer will say so.
@@ -149,7 +152,7 @@ class Worker:
 
 @contextmanager
 def cuda_stream(device: torch.device) -> Iterator[None]:
-    """On a CUDA device, work goes to a stream of its own; what is handed over is finished first."""
+    """On a CUDA device, work goes to a stream of its own."""
     if device.type != "cuda":
         yield
         return
