@@ -25,10 +25,12 @@ from experiments.calibrate_config import CalibrateSpec, label, plain, read_confi
 from experiments.calibrate_rows import EQUAL, JOINT, TOP_DOWN, cell_rows, held_out_rows, pair_name, speed_rows
 from experiments.calibrate_runs import calibration_turns, measure_vectors
 from experiments.publish import publish
+from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.environment import git_state, versions
 from ssd.bench.json_files import dumps, read_json, write_json
 from ssd.bench.loading import Loader
 from ssd.bench.metrics import tokens_per_second
+from ssd.bench.sources import parse_source
 from ssd.bench.spec import ChainSpec
 from ssd.bench.statistics import Estimate
 from ssd.bench.summary import Row, write_summary
@@ -105,7 +107,8 @@ class Calibrator:
         self.loader = Loader()
         self.chain = self.loader.chain(chain)
         self.names = [f"L{k}" for k in range(len(chain.levels))]
-        self.turns, self.data = calibration_turns(spec, self.chain)
+        self.ends = end_ids(stated_end_ids(parse_source(chain.levels[-1].source), self.chain.tokenizer))
+        self.turns, self.data = calibration_turns(spec, self.chain, self.ends)
         self.profile = self._profile()
         edges = [EdgePlan(e.gamma, e.window, e.verification) for e in chain.edges]
         self.speed: Speed = predicted_speed(self.profile, edges, spec.largest_gamma)
@@ -113,7 +116,7 @@ class Calibrator:
 
     def run(self, temperature: float) -> list[Row]:
         """Everything at one temperature of the row; files are written, rows returned."""
-        found = calibrate(self.chain, self.turns, self.spec, temperature, self.speed)
+        found = calibrate(self.chain, self.turns, self.spec, temperature, self.speed, self.ends)
         folder = self.spec.results / label(temperature)
         self._save(found)
         for message in at_the_end(found.vectors, self.spec.grid, self.names):
@@ -209,11 +212,10 @@ class Calibrator:
 
 
 def calibrate(
-    chain: Chain, turns: Sequence[Turn], spec: CalibrateSpec, temperature: float, speed: Speed
+    chain: Chain, turns: Sequence[Turn], spec: CalibrateSpec, temperature: float, speed: Speed, ends: Sequence[int]
 ) -> Calibration:
-    """Vectors chosen on the target's texts of ``turns`` at one temperature of the row."""
+    """Vectors chosen on the target's texts of ``turns``, each up to one of ``ends``, at one temperature of the row."""
     sampling, levels = spec.sampling.at(temperature), len(chain.levels)
-    end = getattr(chain.tokenizer, "eos_token_id", None)
     texts = own_texts(
         Chain(chain.levels[-1:]),
         turns,
@@ -222,7 +224,7 @@ def calibrate(
         samples=spec.samples if temperature > 0 else 1,  # greedy texts of one prompt are all the same
         seed=spec.seed,
         batch=spec.batch,
-        eos_ids=() if end is None else (int(end),),
+        eos_ids=ends,
     )
     grid = grid_of(spec, temperature)
     table = overlap_grid(chain, texts, sampling, [grid] * levels, spec.bins)

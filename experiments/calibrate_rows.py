@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 from ssd.bench.experiment import BASELINE
@@ -35,8 +36,29 @@ def cell_rows(
         for cell in edge_cells(own):
             name = f"{prefix}: alpha {pair_name(names, cell)}, {vector}, calibration texts"
             rows.append(Row.of(name, table.alpha(cell), "share"))
+    rows += best_cell_rows(prefix, names, vectors[EQUAL][-1], table)
     for vector in CALIBRATED:
         rows.append(Row(f"{prefix}: predicted speed, {vector} / equal", speeds[vector] / speeds[EQUAL], "x"))
+    return rows
+
+
+def best_cell_rows(prefix: str, names: Sequence[str], target: float, table: OverlapTable) -> list[Row]:
+    """Per pair of levels, the verifier at the row's temperature: the draft's best temperature, and its gain in alpha.
+
+    Best on the very texts that the gain is measured on, so that the gain is rather too large. A pair whose draft was
+    tried at one temperature has no row.
+    """
+    rows = []
+    for draft, verifier in combinations(range(len(names)), 2):
+        same = Cell(draft, verifier, target, target)
+        tried = [c for c in table.sums if c[:2] == same[:2] and c.verifier_temperature == target]
+        if len(tried) < 2 or same not in tried:
+            continue
+        best = max(tried, key=lambda c: (table.value(c), -abs(c.draft_temperature - target)))
+        pair = pair_name(names, same)
+        rows.append(Row(f"{prefix}: temperature of {pair}, best cell", best.draft_temperature, "temperature"))
+        name = f"{prefix}: alpha {pair}, best cell - equal, calibration texts"
+        rows.append(Row.of(name, table.difference(best, same), "share"))
     return rows
 
 

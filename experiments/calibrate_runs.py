@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +11,10 @@ from experiments.console import ProgressLine
 from ssd.bench.datasets import DatasetSpec, read
 from ssd.bench.experiment import BASELINE, run_pass
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.methods import ChainMethod
 from ssd.bench.records import Run
-from ssd.bench.spec import ChainSpec, MethodSpec, PromptSpec, RunSpec
+from ssd.bench.spec import ChainSpec, PromptSpec, RunSpec
 from ssd.bench.turns import Turn, conversations
 from ssd.calibrate.choice import Vector
 from ssd.calibrate.vectors import side_by_side, stands_for
@@ -22,16 +23,18 @@ from ssd.core.chain import Chain
 ALONE = MethodSpec(levels=(-1,))
 
 
-def calibration_turns(spec: CalibrateSpec, chain: Chain) -> tuple[list[Turn], dict[str, Any]]:
+def calibration_turns(spec: CalibrateSpec, chain: Chain, ends: Sequence[int] = ()) -> tuple[list[Turn], dict[str, Any]]:
     """The calibration prompts as token ids, and the version of their data."""
-    return turns_of(spec.tune.prompts, chain, spec.tune.max_new_tokens)
+    return turns_of(spec.tune.prompts, chain, spec.tune.max_new_tokens, ends)
 
 
-def turns_of(prompts: PromptSpec, chain: Chain, tokens: int) -> tuple[list[Turn], dict[str, Any]]:
-    """Every turn of some prompts as token ids, and the version of their data."""
+def turns_of(
+    prompts: PromptSpec, chain: Chain, tokens: int, ends: Sequence[int] = ()
+) -> tuple[list[Turn], dict[str, Any]]:
+    """Every turn of some prompts as token ids, and the version of their data; any of ``ends`` ends a reply."""
     loaded = read(DatasetSpec(**asdict(prompts)))
     target = ChainMethod("target", Chain(chain.levels[-1:], tokenizer=chain.tokenizer))
-    return conversations(loaded.prompts, target, chain.tokenizer, tokens), loaded.describe()
+    return conversations(loaded.prompts, target, chain.tokenizer, tokens, eos_ids=ends), loaded.describe()
 
 
 def measure_vectors(

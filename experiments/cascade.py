@@ -20,10 +20,13 @@ from experiments.cascade_config import EXACTLY, CascadeSpec, read_config, window
 from experiments.cascade_rows import CHAIN, control_rows, figure_rows, lower_rows, recovery_rows, upper_rows
 from experiments.console import ProgressLine
 from experiments.publish import publish
+from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.experiment import run_pass
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.records import Run, RunFolder, read_run, record_line
-from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec
+from ssd.bench.sources import parse_source
+from ssd.bench.spec import ChainSpec, RunSpec
 from ssd.bench.summary import Row, write_summary
 from ssd.calibrate.pair_alone import pair_alone
 from ssd.calibrate.saved import Temperatures
@@ -106,8 +109,8 @@ class Study:
         spec, stage, name = self.spec, self.spec.measure, f"L{k}→L{k + 1}"
         pair = pair_alone(self.chain, k, self.loader)
         whole = self.loader.chain(self.chain)
-        turns, data = turns_of(stage.prompts, whole, stage.max_new_tokens)
-        end = getattr(whole.tokenizer, "eos_token_id", None)
+        ends = end_ids(stated_end_ids(parse_source(self.chain.levels[-1].source), whole.tokenizer))
+        turns, data = turns_of(stage.prompts, whole, stage.max_new_tokens, ends)
         sampling = Sampling(spec.temperature)
         work = [
             (
@@ -119,7 +122,7 @@ class Study:
                     request=turn.number,
                     sample=sample,
                     max_new_tokens=stage.max_new_tokens,
-                    eos_ids=() if end is None else (int(end),),
+                    eos_ids=tuple(ends),
                 ),
             )
             for turn in turns

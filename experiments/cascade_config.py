@@ -9,7 +9,8 @@ from pathlib import Path
 from experiments.arguments import check_prompts, overridden
 from experiments.bench_config import STAGE_KEYS
 from experiments.calibrate_config import Stage
-from ssd.bench.spec import ChainSpec, EdgeSpec, parse, read_chain
+from ssd.bench.method_spec import EdgeSpec
+from ssd.bench.spec import ChainSpec, parse, read_chain
 from ssd.calibrate.saved import Temperatures, read_temperatures, set_on
 from ssd.core.requests import Sampling
 from ssd.plan.edge_plan import WINDOWS

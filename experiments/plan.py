@@ -33,6 +33,7 @@ from ssd.bench.json_files import read_json, write_json
 from ssd.bench.loading import Loader
 from ssd.bench.spec import ChainSpec, RunSpec
 from ssd.bench.summary import Row, write_summary
+from ssd.calibrate.plan_temperatures import choose_temperatures
 from ssd.core.requests import Sampling
 from ssd.plan.inputs import read_inputs
 from ssd.plan.planner import make_plan
@@ -52,10 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     command = shlex.join(["python", "-m", "experiments.plan", *arguments])
     results, loader = Path(config["results_dir"]), Loader()
     profile, where = the_profile(config, loader, results)
-    inputs = (
-        read_inputs(profile, where).with_devices(config["devices"] or {}).with_acceptance(config["acceptance"] or {})
-    )
-    found, plan = make_plan(inputs, search)
+    inputs = read_inputs(profile, where).with_devices(config["devices"] or {}).with_hit_curve(config["hit_curve"])
+    inputs = inputs.with_acceptance(config["acceptance"] or {})
+    found, plan = make_plan(inputs, search, choose_temperatures(inputs, search))
     plan = {"schema": 1, "command": command, "config": config, "profile": where} | plan
     plan |= {
         "temperature": profile["temperature"],
@@ -100,6 +100,9 @@ def the_profile(config: Mapping[str, Any], loader: Loader, results: Path) -> tup
     asked = {
         "temperature": row_temperature(config["temperature"]),
         "batches": [config["batch"]],
+        "draft_batches": draft_batches(config, chain),
+        "temperature_factors": config["temperature_factors"],
+        "guesses": True,
         "tokens": tokens,
         "ignore_eos": config["ignore_eos"],
         "profiling": config["profiling"],
@@ -109,6 +112,14 @@ def the_profile(config: Mapping[str, Any], loader: Loader, results: Path) -> tup
     data = measure(chain, level_names(chain, config["ngram"]), loader, prompts, asked) | written
     write_json(results / "profile.json", data)
     return data, (results / "profile.json").as_posix()
+
+
+def draft_batches(config: Mapping[str, Any], chain: ChainSpec) -> list[int]:
+    """Batch sizes, besides that of the rows, at which drafting ahead on another device would run its passes."""
+    own = {name: x.device for name, x in zip(level_names(chain, False), chain.levels, strict=True)}
+    if len({(config["devices"] or {}).get(name, device) for name, device in own.items()}) == 1:
+        return []
+    return [b for b in sorted({budget * config["batch"] for budget in config["budgets"]}) if b != config["batch"]]
 
 
 def provenance(profile: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,8 +146,8 @@ def measured(
     for name in dict.fromkeys(name for p in found.plans for name in p.names):
         if name not in names:
             raise ValueError(f"profile: level {name!r} is none of chain {config['chain']}; plan with measured=false")
-    who = contest(found, plan["adaptive"] or {}, names)
-    spec = contest_spec(config, chain, who.methods)
+    who = contest(found, plan["adaptive"] or {}, names, chain)
+    spec = contest_spec(config, who.chain, who.methods)
     run = run_methods(spec, raw_folder(results, "measure"), loader, command, "measure")
     rows = contest_rows(run.records, who)
     rows.append(Row("wall seconds of plan", plan["seconds"]["plan"], "s", goal=PLAN_SECONDS, sense="max"))

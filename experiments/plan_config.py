@@ -10,8 +10,9 @@ from typing import Any
 from experiments.arguments import check_prompts, overridden
 from experiments.bench_config import STAGE_KEYS, prompts_of
 from ssd.bench.experiment import read_data
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.prompts import Prompt
-from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, RunSpec, read_chain
 from ssd.calibrate.saved import read_temperatures, set_on
 from ssd.core.requests import Sampling
 from ssd.plan.edge_plan import WINDOWS
@@ -53,14 +54,24 @@ def check_plan(config: Mapping[str, Any]) -> Search:
         _at_least("memory_limit", config["memory_limit"], 1)
     if config["profile"] is not None:
         _is(config, "profile", str)
-    for key in ("acceptance", "devices"):
+    for key in ("acceptance", "devices", "hit_curve"):
         if not isinstance(config[key] or {}, Mapping):
             raise ValueError(f"{key}: expected a mapping, got {config[key]!r}")
     windows = config["windows"]
     if not isinstance(windows, list) or not windows or any(w not in WINDOWS for w in windows):
         raise ValueError(f"windows: expected a list of {', '.join(WINDOWS)}, got {windows!r}")
     Sampling(row_temperature(config["temperature"]))
-    return Search(config["batch"], tuple(windows), config["largest_gamma"], config["memory_limit"])
+    factors = config["temperature_factors"]
+    if not isinstance(factors, list) or any(
+        isinstance(f, bool) or not isinstance(f, int | float) or f <= 0 for f in factors
+    ):
+        raise ValueError(f"temperature_factors: expected a list of numbers > 0, got {factors!r}")
+    budgets = config["budgets"]
+    if not isinstance(budgets, list) or not budgets:
+        raise ValueError(f"budgets: expected a list of integers >= 1, got {budgets!r}")
+    for budget in budgets:
+        _at_least("budgets", budget, 1)
+    return Search(config["batch"], tuple(windows), config["largest_gamma"], config["memory_limit"], tuple(budgets))
 
 
 def row_temperature(value: Any) -> float:

@@ -18,12 +18,15 @@ PLAN_COLUMNS = (
     Column("passes_per_token", "passes per token, level by level", ".2f"),
     Column("megabytes", "weights, MB", ".0f"),
     Column("bound_text", "limited by"),
+    Column("pipelined_speedup", "speedup if pipelined", ".2f"),
+    Column("gain_text", "other temperatures, predicted gain"),
     Column("fits"),
 )
 FLIP_COLUMNS = (
     Column("input"),
     Column("of"),
     Column("change", "change of acceptance", "+.3f"),
+    Column("change_lengths_anew", "the same, draft lengths chosen again", "+.3f"),
     Column("factor", "factor on pass time", ".2f"),
 )
 INSERTION_COLUMNS = (
@@ -52,6 +55,8 @@ def tables(plan: Mapping[str, Any], summary: list[dict[str, Any]]) -> list[Table
         | {
             "megabytes": None if p["bytes"] is None else p["bytes"] / 1e6,
             "bound_text": f"{p['bound']['level']} ({p['bound']['share']:.0%}, at most {p['bound']['speedup']:.2f}x)",
+            "pipelined_speedup": None if p["pipelined"] is None else p["pipelined"]["speedup"],
+            "gain_text": gain_text(p["temperatures_tried"]),
         }
         for p in plan["plans"]
     ]
@@ -60,7 +65,7 @@ def tables(plan: Mapping[str, Any], summary: list[dict[str, Any]]) -> list[Table
     inserted = [x | {"chain": f"{x['low']}→{x['middle']}→{x['target']}"} for x in plan["insertions"]]
     windows = [{"pair": pair} | dict(own) for pair, own in (plan["adaptive"] or {}).items()]
     found = [
-        Table("Plans, fastest first", PLAN_COLUMNS, ranked, "Predicted, serial schedule."),
+        Table("Plans, fastest first", PLAN_COLUMNS, ranked, "Predicted, serial schedule where nothing else is said."),
         Table(
             f"What would change the order of {between}",
             FLIP_COLUMNS,
@@ -72,6 +77,15 @@ def tables(plan: Mapping[str, Any], summary: list[dict[str, Any]]) -> list[Table
         Table("Measured", SUMMARY_COLUMNS, summary, "Paired and alternating, on the measure prompts."),
     ]
     return [table for table in found if table.rows]
+
+
+def gain_text(tried: Mapping[str, Any] | None) -> str | None:
+    """The fastest other temperatures of a plan's levels, and their gain with its interval."""
+    if tried is None:
+        return None
+    own = ", ".join("none" if t is None else f"{t:g}" for t in tried["temperatures"][:-1])
+    ends = "" if tried["low"] is None else f" [{tried['low'] - 1:+.1%}, {tried['high'] - 1:+.1%}]"
+    return f"{own}: {tried['gain'] - 1:+.1%}{ends}"
 
 
 def text(plan: Mapping[str, Any], summary: list[dict[str, Any]]) -> str:

@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 
+from experiments.plan_grid import next_guesses, temperature_grid
+from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.environment import BusyMeter, device, git_state, versions
 from ssd.bench.experiment import accelerators
 from ssd.bench.loading import Loader
 from ssd.bench.memory import chain_memory
 from ssd.bench.pass_grid import PassCell, look_up_seconds, pass_grid
 from ssd.bench.prompts import Prompt, encode
+from ssd.bench.sources import parse_source
 from ssd.bench.spec import ChainSpec
 from ssd.bench.target_texts import PLACES, TargetTexts, look_up_rates, rates_along, target_texts
 from ssd.core.chain import Chain
@@ -39,18 +42,19 @@ def measure(
 
     Args:
         names: how plans call the levels, smallest first, see ``plan_config.level_names``.
-        config: ``temperature``, ``batches``, ``tokens``, ``ignore_eos``, ``profiling`` and ``adaptive_gamma``
-            (``None``: no adaptive window).
+        config: ``temperature``, ``batches``, ``tokens``, ``ignore_eos``, ``profiling``, ``adaptive_gamma``
+            (``None``: no adaptive window), ``temperature_factors`` (none: no other temperatures), ``draft_batches``
+            (further ones, of the draft models alone) and ``guesses`` (whether to count them).
     """
     chain = loader.chain(spec)
     sampling = Sampling(config["temperature"])
     ids = [encode(prompt, chain.tokenizer) for prompt in prompts]
     with BusyMeter() as meter:
-        texts = target_texts(chain, ids, sampling, config["tokens"], config["batches"][0], config["ignore_eos"])
+        ends = end_ids(stated_end_ids(parse_source(spec.levels[-1].source), chain.tokenizer))
+        texts = target_texts(chain, ids, sampling, config["tokens"], config["batches"][0], config["ignore_eos"], ends)
         context = min(LARGEST_CONTEXT, round(mean(len(t) - n / 2 for t, n in zip(texts.texts, texts.new, strict=True))))
         models = {n: m for n, k in names.items() if isinstance(m := _model(chain, k), CachedModel)}
-        settings = config["profiling"]
-        cells = pass_grid(models, settings["widths"], config["batches"], settings["repeats"], context)
+        cells = timed_passes(models, config, context)
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "git": git_state(),
@@ -61,21 +65,46 @@ def measure(
         "busy": meter.busy,
         "temperature": config["temperature"],
         "context": context,
-        "texts": {
-            "prompts": [prompt.id for prompt in prompts],
-            "new_tokens": sum(texts.new),
-            "decode_passes": texts.passes,
-            "seconds_inside_a_pass": texts.pass_seconds,
-            "seconds_outside_a_pass": texts.rest_seconds,
-        },
+        "texts": {"prompts": [prompt.id for prompt in prompts], **texts_in_file(texts)},
     }
     data["levels"] = levels(chain, spec, names, cells, texts)
     rates = {(_name(names, a), _name(names, b)): found for (a, b), found in rates_along(chain, texts, sampling).items()}
     data["acceptance"] = {pair_name(pair): acceptance(found) for pair, found in rates.items()}
-    _add_look_up(data, chain, names, texts, sampling, config["batches"])
+    ngram = look_up_of(chain, names)
+    if ngram is not None:
+        _add_look_up(data, chain, names, ngram, texts, sampling, [*config["batches"], *config["draft_batches"]])
+    if config["temperature_factors"] and sampling.temperature > 0:
+        grid = temperature_grid(chain, names, ngram, texts, sampling, config["temperature_factors"])
+        data["temperature_grid"] = grid.as_dict()
+    if config["guesses"]:
+        data["next_guesses"] = next_guesses(chain, names, texts, sampling)
     if config["adaptive_gamma"] is not None:
         data["adaptive"] = adaptive(data, rates, config["batches"][0], config["adaptive_gamma"])
     return data
+
+
+def timed_passes(
+    models: Mapping[str, CachedModel], config: Mapping[str, Any], context: int
+) -> dict[str, list[PassCell]]:
+    """Passes of every model at ``batches``, and of all but the target at ``draft_batches``."""
+    widths, repeats = config["profiling"]["widths"], config["profiling"]["repeats"]
+    cells = pass_grid(models, widths, config["batches"], repeats, context)
+    *drafts, _ = models
+    for name, own in pass_grid(
+        {n: models[n] for n in drafts}, widths, config["draft_batches"], repeats, context
+    ).items():
+        cells[name] += own
+    return cells
+
+
+def texts_in_file(texts: TargetTexts) -> dict[str, Any]:
+    """What the target took for its texts."""
+    return {
+        "new_tokens": sum(texts.new),
+        "decode_passes": texts.passes,
+        "seconds_inside_a_pass": texts.pass_seconds,
+        "seconds_outside_a_pass": texts.rest_seconds,
+    }
 
 
 def levels(
@@ -132,19 +161,24 @@ def adaptive(
     return out
 
 
+def look_up_of(chain: Chain, names: Mapping[str, int | str]) -> Ngram | None:
+    """The look-up that the chain has or gets, if any."""
+    lowest = next(iter(names.values()))
+    ngram = Ngram() if lowest == "ngram" else _model(chain, lowest)
+    return ngram if isinstance(ngram, Ngram) else None
+
+
 def _add_look_up(
     data: dict[str, Any],
     chain: Chain,
     names: Mapping[str, int | str],
+    ngram: Ngram,
     texts: TargetTexts,
     sampling: Sampling,
     batches: Sequence[int],
 ) -> None:
-    """The look-up's level and acceptance, where the chain has or gets one."""
+    """The look-up's level and acceptance."""
     lowest = next(iter(names))
-    ngram = Ngram() if names[lowest] == "ngram" else _model(chain, names[lowest])
-    if not isinstance(ngram, Ngram):
-        return
     spent = look_up_seconds(ngram, texts.texts, PLACES)
     found = look_up_rates(chain, ngram, texts, sampling)
     entry = {

@@ -30,9 +30,10 @@ from experiments.publish import publish
 from ssd.bench.experiment import BASELINE
 from ssd.bench.json_files import read_json, write_json
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.metrics import speedup, tokens_per_second
 from ssd.bench.records import Run, group_by
-from ssd.bench.spec import EdgeSpec, MethodSpec, RunSpec
+from ssd.bench.spec import RunSpec
 from ssd.bench.summary import write_summary
 from ssd.core.requests import Sampling
 from ssd.plan.edge_plan import EdgePlan
@@ -128,6 +129,9 @@ class Validation:
                 "ignore_eos": True,
                 "profiling": self.config["profiling"],
                 "adaptive_gamma": None,
+                "temperature_factors": [],
+                "draft_batches": [],
+                "guesses": False,
             }
             write_json(path, measure(chain, level_names(chain, self.config["ngram"]), self.loader, prompts, asked))
         return read_inputs(read_json(path), path.as_posix())

@@ -7,35 +7,24 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ssd.certify.row_scorer import RowScorer
 from ssd.core.chain import Chain, Edge, Level
 from ssd.core.requests import Override
 
 
-class Bigram:
-    """Logits [V, V] by last token; it checks that no pass sees a slot that nobody wrote."""
+class Bigram(RowScorer):
+    """A row scorer over any table of logits [V, outputs], which notes how many rows it was asked for at once."""
 
     def __init__(self, logits: Tensor, max_positions: int | None = None) -> None:
-        self.logits = logits
-        self.embeddings, self.vocab_size = logits.shape
+        super().__init__(logits.softmax(-1).tolist())
+        self.logits, self.embeddings = logits, len(logits)
         self.max_positions = max_positions
-        self.device, self.dtype = torch.device("cpu"), logits.dtype
-        self.owner: object = None
-        self.written = torch.empty(0)
-        self.widest = 0  # most rows of logits handed out at once
-
-    def allocate(self, batch: int, slots: int) -> None:
-        self.written = torch.zeros(batch, slots, dtype=torch.bool)
-
-    def fill(self, tokens: Tensor, start: Tensor) -> None:
-        slots = start[:, None] + torch.arange(tokens.shape[1])
-        self.written.scatter_(1, slots, True)
-        seen = torch.arange(self.written.shape[1]) < start[:, None] + tokens.shape[1]
-        assert self.written[seen].all(), "a slot nobody wrote is visible"
+        self.dtype = logits.dtype
+        self.widest = 0
 
     def score(self, tokens: Tensor, start: Tensor, keep: int) -> Tensor:
-        self.fill(tokens, start)
         self.widest = max(self.widest, keep)
-        return self.logits[tokens[:, -keep:]]
+        return super().score(tokens, start, keep)
 
 
 def random_logits(seed: int, vocab: int, outputs: int | None = None, spread: float = 1.5) -> Tensor:

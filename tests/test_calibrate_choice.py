@@ -8,7 +8,7 @@ from bigram_chains import bigram_chain, random_logits
 from test_calibrate_overlaps import CONTEXTS, VOCAB
 
 from experiments import calibrate
-from experiments.calibrate_rows import MARGIN, best_equal, cell_rows, held_out_rows
+from experiments.calibrate_rows import MARGIN, best_cell_rows, best_equal, cell_rows, held_out_rows
 from ssd.calibrate.choice import edge_alphas, equal, joint, predicted_gain, predicted_speed, refined, top_down
 from ssd.calibrate.overlap_grid import overlap_grid
 from ssd.calibrate.overlap_table import Cell, OverlapTable
@@ -124,6 +124,21 @@ def test_the_better_equal_setting_for_this_verifier_is_what_a_lower_edge_is_held
     values = {(0, 1, 0.8, 0.5): 0.7, (0, 1, 0.5, 0.5): 0.4, (0, 1, 1.0, 0.5): 0.6}
     assert best_equal(synthetic(values), Cell(0, 1, 0.8, 0.5), 1.0) == Cell(0, 1, 1.0, 0.5)
     assert best_equal(synthetic({**values, (0, 1, 0.5, 0.5): 0.65}), Cell(0, 1, 0.8, 0.5), 1.0) == Cell(0, 1, 0.5, 0.5)
+
+
+def test_rows_say_how_much_the_best_cell_of_every_pair_would_gain():
+    names = ["L0", "L1", "L2"]
+    values = {(0, 1, 1.0, 1.0): 0.6, (0, 1, 0.5, 1.0): 0.65, (0, 1, 0.5, 0.5): 0.9, (0, 2, 1.0, 1.0): 0.4}
+    first = values | {(1, 2, 1.0, 1.0): 0.5, (1, 2, 0.5, 1.0): 0.45}
+    rows = {r.name: r for r in best_cell_rows("T1", names, 1.0, two_prompts(first, first | {(0, 1, 0.5, 1.0): 0.61}))}
+    gain = rows["T1: alpha L0→L1, best cell - equal, calibration texts"]
+    assert gain.value == pytest.approx(0.03)  # 0.63 at 0.5; 0.9 is at another temperature of the verifier
+    assert gain.low is not None
+    assert 0 < gain.low < gain.value < gain.high
+    assert rows["T1: temperature of L0→L1, best cell"].value == 0.5
+    kept = rows["T1: alpha L1→L2, best cell - equal, calibration texts"]
+    assert (kept.value, kept.low, kept.high) == (0, 0, 0)
+    assert not any("L0→L2" in name for name in rows)  # tried at one temperature
 
 
 def test_the_rows_say_what_is_predicted_and_what_other_texts_may_lose():

@@ -12,8 +12,9 @@ from experiments.calibrate_config import read_config
 from experiments.calibrate_runs import overrides
 from experiments.run import CONF
 from experiments.schema import plain_config, run_spec
+from ssd.bench.method_spec import EdgeSpec
 from ssd.bench.records import read_run
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec
+from ssd.bench.spec import ChainSpec, LevelSpec
 from ssd.bench.summary import read_summary
 from ssd.calibrate.saved import Temperatures, read_temperatures, set_on, write_temperatures
 from ssd.calibrate.vectors import distinct, side_by_side, stands_for
@@ -200,6 +201,8 @@ def test_the_command_leaves_vectors_maps_and_rows(tmp_path, capsys):
         assert [x.temperature for x in found.chain.levels] == [*data["vectors"][vector][:-1], None]
         greedy = read_temperatures(saved / f"calibrated_tiny_triple_T0_{vector}.yaml")
         assert greedy.levels == (None, None, None)
+    for pair in ("L0→L1", "L0→L2", "L1→L2"):
+        assert summary.row(f"T0.7: alpha {pair}, best cell - equal, calibration texts").value >= 0
     assert summary.row("T0.7: speed, joint / equal").goal == 0.995
     assert summary.row("T0: speed, joint / equal").value == 1.0  # a greedy row has nothing to choose
     speeds = data["predicted_tokens_per_second"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from ssd.calibrate.overlap_grid import overlap_grid
 from ssd.calibrate.overlap_table import Cell, OverlapTable
 from ssd.core.chain import Chain, Edge
 from ssd.core.ngram import Ngram
-from ssd.core.requests import Sampling
+from ssd.core.requests import Override, Sampling
 
 VOCAB = 12
 CONTEXTS = [
@@ -61,6 +62,17 @@ def test_streamed_sums_are_those_of_whole_tables(chunk, top_k):
                     wanted["ab".index(c.prompt_id), int(i >= 4)] += np.minimum(laws[a, s][last], laws[b, t][last]).sum()
             np.testing.assert_allclose(found.sums[Cell(a, b, s, t)], wanted, atol=1e-12)
     assert len(found.sums) == 2 * 3 + 2 * 2 + 3 * 2
+
+
+def test_a_draft_levels_own_filters_replace_the_rows_and_the_targets_do_not_change():
+    tables = [random_logits(k, VOCAB) for k in range(2)]
+    plain = bigram_chain(tables, [Edge(2)])
+    own = Chain((replace(plain.levels[0], sampling=Override(temperature=0.4, top_k=3)), plain.levels[1]), plain.edges)
+    found = overlap_grid(own, CONTEXTS, Sampling(1.0, top_k=5), [[0.6], [1.0]], (0,))
+    laws = whole_table(tables[0], None, 0.6, 3), whole_table(tables[1], None, 1.0, 5)
+    last = [c.ids[len(c.ids) - c.new + i - 1] for c in CONTEXTS for i in range(c.new)]
+    wanted = sum(np.minimum(laws[0][t], laws[1][t]).sum() for t in last)
+    assert found.sums[Cell(0, 1, 0.6, 1.0)].sum() == pytest.approx(wanted)
 
 
 def test_never_more_than_a_chunk_of_logits_is_asked_for():

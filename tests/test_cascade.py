@@ -13,8 +13,9 @@ from experiments.cascade_config import read_config, windowed
 from experiments.cascade_rows import figure_rows, lower_rows, recovery_rows
 from experiments.run import CONF
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec
 from ssd.bench.records import read_run
-from ssd.bench.spec import EdgeSpec, read_chain
+from ssd.bench.spec import read_chain
 from ssd.bench.summary import Row, read_summary
 from ssd.calibrate.cascade import FALSE_ALARMS, alpha, counted, counted_by_fate, difference, records_of, same_law
 from ssd.calibrate.pair_alone import WholeVocabulary, pair_alone

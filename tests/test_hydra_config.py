@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException
 from omegaconf import MISSING, OmegaConf
@@ -38,7 +39,9 @@ def composing():
 
 
 def composed(*overrides: str) -> dict:
-    return plain_config(compose("config", overrides=list(overrides)))
+    config = compose("config", overrides=list(overrides), return_hydra_config=True)
+    HydraConfig.instance().set_config(config)  # as in a run, where a label may name a chosen option
+    return plain_config(OmegaConf.masked_copy(config, [key for key in config if key != "hydra"]))
 
 
 def spec_of(*overrides: str) -> RunSpec:

@@ -246,7 +246,7 @@ def test_no_fan_out_of_the_same_budget_hits_more(budget):
 
 def test_fan_outs_of_a_large_budget_are_geometric():
     alpha, exponent = 0.8, 0.7
-    fan_out = best_fan_out(outcome_law(alpha, 5), 1000, exponent)
+    fan_out = best_fan_out(outcome_law(alpha, 5), 400, exponent)
     for a, b in itertools.pairwise(fan_out[:5]):
         assert b / a == pytest.approx(alpha ** (1 / (1 + exponent)), abs=0.02)
 

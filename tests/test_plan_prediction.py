@@ -156,8 +156,8 @@ def test_a_deeper_search_finds_a_vector_no_single_change_betters():
 
 @pytest.mark.parametrize("reoptimise", [False, True])
 def test_an_order_flips_where_sensitivity_says(reoptimise):
-    comparison = Comparison(three(0.02, 0.10), pairwise(0.75, 0.85, 0.72), reoptimise=reoptimise, largest=4)
-    plans = {plan.names: plan for plan in ranked(comparison.profile, comparison.pairwise, largest=4)}
+    comparison = Comparison(three(0.02, 0.10), reoptimise=reoptimise, largest=4)
+    plans = {plan.names: plan for plan in ranked(comparison.profile, pairwise(0.75, 0.85, 0.72), largest=4)}
     first, second = plans["small", "middle", "target"], plans["small", "target"]
     delta = flip_by_alpha(comparison, first, second, ("middle", "target"))
     assert delta is not None

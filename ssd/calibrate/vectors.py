@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, MethodSpec
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
+from ssd.bench.spec import ChainSpec, LevelSpec
 
 
 def side_by_side(

@@ -28,12 +28,16 @@ class RowScorer:
         self.written = torch.zeros(batch, slots, dtype=torch.bool)
         self.buffer = torch.empty(batch, slots, self.vocab_size, dtype=self.dtype)
 
+    def copy(self, source: int, into: int, begin: int, end: int) -> None:
+        """Slots ``begin`` .. ``end`` - 1 of row ``into`` are written where those of row ``source`` are."""
+        self.written[into, begin:end] = self.written[source, begin:end]
+
     def fill(self, tokens: Tensor, start: Tensor) -> None:
         """Note which slots were written."""
         slots = start[:, None] + torch.arange(tokens.shape[1])
         self.written.scatter_(1, slots, True)
         seen = torch.arange(self.written.shape[1]) < start[:, None] + tokens.shape[1]
-        assert self.written[seen].all(), "a slot nobody wrote is visible"
+        assert self.written[: len(seen)][seen].all(), "a slot nobody wrote is visible"
 
     def score(self, tokens: Tensor, start: Tensor, keep: int) -> Tensor:
         """``fill``, and logits [B, keep, V] after each of the last ``keep`` tokens."""
@@ -42,5 +46,5 @@ class RowScorer:
         if not self.reuse:
             return logits
         self.buffer.fill_(0.0)
-        self.buffer[:, :keep] = logits
-        return self.buffer[:, :keep]
+        self.buffer[: len(tokens), :keep] = logits
+        return self.buffer[: len(tokens), :keep]

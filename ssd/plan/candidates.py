@@ -12,6 +12,8 @@ from ssd.plan.chain_recursion import Memo
 from ssd.plan.edge_plan import EdgePlan
 from ssd.plan.pass_times import Profile
 from ssd.plan.prediction import Prediction, predict
+from ssd.plan.schedules import Pipelined
+from ssd.plan.temperature_grid import Vector
 
 LARGEST_GAMMA = 10
 IDLE = 1e-9  # passes per token at or below which a level does nothing
@@ -20,16 +22,43 @@ Pairwise = Mapping[tuple[str, str], Acceptance]  # (draft, verifier) by name
 
 @dataclass(frozen=True)
 class Plan:
-    """A sub-chain with its edges and what is predicted for it."""
+    """A sub-chain with its edges and what is predicted for it.
+
+    Attributes:
+        names: of its levels, from the lowest up.
+        edges, acceptance: one per pair of neighbours.
+        prediction: under the serial schedule.
+        temperatures: of its levels; ``None``: their own.
+        pipelined: what the pipelined schedule is predicted to do; ``None``: nothing can work ahead.
+    """
 
     names: tuple[str, ...]
     edges: tuple[EdgePlan, ...]
     prediction: Prediction
+    acceptance: tuple[Acceptance, ...]
+    temperatures: Vector | None = None
+    pipelined: Pipelined | None = None
 
     @property
     def gammas(self) -> tuple[int, ...]:
         """Draft lengths from the lowest edge up; empty for AR."""
         return tuple(edge.gamma for edge in self.edges)
+
+    @property
+    def schedule(self) -> str:
+        """The faster of ``serial`` and ``pipelined``."""
+        faster = self.pipelined is not None and self.pipelined.speedup > self.prediction.speedup
+        return "pipelined" if faster else "serial"
+
+    @property
+    def speedup(self) -> float:
+        """Over the target alone, under ``schedule``."""
+        own = self.prediction.speedup
+        return own if self.pipelined is None else max(own, self.pipelined.speedup)
+
+    def model(self, pair: tuple[str, str]) -> Acceptance | None:
+        """The acceptance of a pair in this plan; ``None`` if it is none of its edges."""
+        return dict(zip(itertools.pairwise(self.names), self.acceptance, strict=True)).get(pair)
 
     def __str__(self) -> str:
         return "→".join(self.names) + (f" gamma={','.join(map(str, self.gammas))}" if self.edges else " (AR)")
@@ -79,7 +108,9 @@ def best_gammas(
             for k, (g, a) in enumerate(zip(gammas, acceptance, strict=True))
         )
         if edges not in found:
-            found[edges] = Plan(profile.names, edges, predict(profile, edges, acceptance, batch, memo))
+            found[edges] = Plan(
+                profile.names, edges, predict(profile, edges, acceptance, batch, memo), tuple(acceptance)
+            )
         return found[edges]
 
     depth = len(acceptance)

@@ -9,18 +9,28 @@ The file is JSON:
      "acceptance": {"L0→L2": {"alpha": 0.55, "stderr": 0.02, "n": 288, "by_position": [0.52, 0.6, ...],
                                "text_shifts": [0.04, -0.03, ...]}, ...}}
 
-Levels stand from the smallest draft to the target; further fields are kept but not read.
+Levels stand from the smallest draft to the target. Two sections may be left out, as they are in older files:
+``temperature_grid`` (``ssd.plan.temperature_grid``) and ``next_guesses``, by pair the share of next tokens among the
+draft's 1, 2, … best guesses:
+
+    {"L0→L2": {"recovered": [0.3, 0.42, ...], "bonus": [0.5, 0.61, ...]}, ...}
+
+Further fields are kept but not read.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ssd.plan.acceptance import Acceptance, ByPosition, Constant
+from ssd.plan.candidates import edge_acceptance
+from ssd.plan.lookahead import HitCurve, PowerMiss, TopShares
 from ssd.plan.pass_times import PassTimes, Profile
 from ssd.plan.published import ACCEPTANCE, PublishedAcceptance
+from ssd.plan.temperature_grid import TemperatureGrid, Vector, read_grid
 
 SCHEMA = 1
 Pair = tuple[str, str]
@@ -38,6 +48,8 @@ class PlanInputs:
         temperatures: per level, what replaces the row's; ``None`` inherits.
         second: other published values of pairs whose first is in doubt.
         shifts: of measured pairs, what each tuning text adds to the rates; pairs without are left out.
+        grid: acceptance at other temperatures of the levels; ``None``: not measured, or the row is greedy.
+        curves: by pair, how often a next token is among the draft's best guesses; pairs without are left out.
     """
 
     profile: Profile
@@ -47,6 +59,36 @@ class PlanInputs:
     temperatures: tuple[float | None, ...]
     second: dict[Pair, Acceptance]
     shifts: dict[Pair, tuple[float, ...]] = field(default_factory=dict)
+    grid: TemperatureGrid | None = None
+    curves: dict[Pair, HitCurve] = field(default_factory=dict)
+
+    def acceptance(self, names: Sequence[str], vector: Vector | None = None) -> tuple[Acceptance, ...]:
+        """One model per edge of the chain ``names``, its levels at the temperatures ``vector`` (``None``: their own).
+
+        At other temperatures every rate of a pair moves by what they change in its mean.
+
+        Raises:
+            ValueError: for a pair of which nothing is known.
+        """
+        models = edge_acceptance(names, self.pairwise)
+        if vector is None or self.grid is None or vector == self.grid.own(names):
+            return models
+        shifts = map(self.grid.shift, itertools.pairwise(names), itertools.pairwise(vector))
+        return tuple(model.shifted(shift) for model, shift in zip(models, shifts, strict=True))
+
+    def with_hit_curve(self, value: Mapping[str, float] | None) -> PlanInputs:
+        """The same with the curve ``PowerMiss(**value)`` assumed for every pair; ``None`` keeps what was measured.
+
+        Raises:
+            ValueError: naming what is wrong with it.
+        """
+        if value is None:
+            return self
+        if set(value) != {"recovered", "bonus", "exponent"}:
+            raise ValueError(f"hit_curve: expected recovered, bonus and exponent, got {value!r}")
+        if any(isinstance(x, bool) or not isinstance(x, int | float) for x in value.values()):
+            raise ValueError(f"hit_curve: expected numbers, got {value!r}")
+        return replace(self, curves=dict.fromkeys(self.pairwise, PowerMiss(**value)))
 
     def with_devices(self, devices: Mapping[str, str]) -> PlanInputs:
         """The same with levels on other devices.
@@ -71,11 +113,12 @@ class PlanInputs:
             ValueError: naming the pair and the value that is wrong.
         """
         pairwise, origins, second = dict(self.pairwise), dict(self.origins), dict(self.second)
-        alphas, shifts = dict(self.alphas), dict(self.shifts)
+        alphas, shifts, grid = dict(self.alphas), dict(self.shifts), self.grid
         for name, value in values.items():
             pair = parse_pair(name, self.profile.names)
             second.pop(pair, None)
             shifts.pop(pair, None)
+            grid = None if grid is None else grid.without(pair)
             try:
                 if isinstance(value, str):
                     entry = find_published(value)
@@ -89,7 +132,7 @@ class PlanInputs:
             except ValueError as error:
                 raise ValueError(f"acceptance.{name}: {error}") from error
             alphas[pair] = pairwise[pair].at(0, "plain")
-        return replace(self, pairwise=pairwise, alphas=alphas, origins=origins, second=second, shifts=shifts)
+        return replace(self, pairwise=pairwise, alphas=alphas, origins=origins, second=second, shifts=shifts, grid=grid)
 
 
 def read_inputs(data: Mapping[str, Any], where: str) -> PlanInputs:
@@ -112,12 +155,18 @@ def read_inputs(data: Mapping[str, Any], where: str) -> PlanInputs:
             if entry.get("text_shifts"):
                 shifts[pair] = tuple(map(float, entry["text_shifts"]))
         temperatures = tuple(entry.get("temperature") for entry in data["levels"])
+        section = data.get("temperature_grid")
+        grid = None if section is None else read_grid(section, profile.names)
+        curves: dict[Pair, HitCurve] = {
+            parse_pair(name, profile.names): TopShares(tuple(x["recovered"]), tuple(x["bonus"]))
+            for name, x in (data.get("next_guesses") or {}).items()
+        }
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     origins = dict.fromkeys(pairwise, "measured")
-    return PlanInputs(profile, dict(pairwise), alphas, origins, temperatures, {}, shifts)
+    return PlanInputs(profile, dict(pairwise), alphas, origins, temperatures, {}, shifts, grid, curves)
 
 
 def _level(entry: Mapping[str, Any]) -> PassTimes:

@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ssd.plan.expected_tokens import check, check_cost, expected_tokens
-from ssd.plan.lookahead import outcome_chances
+from ssd.plan.lookahead import Ahead, PowerMiss, allocate, outcome_chances
 
 
 @dataclass(frozen=True)
@@ -91,26 +89,14 @@ def hit_rate(outcomes: Sequence[float], fan_out: Sequence[int], cover: Mapping[i
 def best_fan_out(outcomes: Sequence[float], budget: int, exponent: float) -> list[int]:
     """Fan-outs F_k with the highest hit rate among those with sum F_k <= ``budget``, under the power law.
 
-    Exact, by dynamic programming over outcomes and budget. For large budgets F_k is proportional to
-    p_k^(1/(1+r)), the geometric fan-out of arXiv 2603.03251.
+    Exact (``ssd.plan.lookahead.allocate``). For large budgets F_k is proportional to p_k^(1/(1+r)), the geometric
+    fan-out of arXiv 2603.03251.
     """
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
         raise ValueError(f"budget: expected an integer >= 0, got {budget!r}")
-    cover = np.array([power_law_cover(f, exponent) for f in range(budget + 1)])
-    best, chosen = np.zeros(budget + 1), []
-    for p in outcomes:
-        values, choice = np.zeros(budget + 1), np.zeros(budget + 1, dtype=int)
-        for total in range(budget + 1):
-            options = p * cover[: total + 1] + best[total::-1]
-            choice[total] = int(options.argmax())
-            values[total] = options[choice[total]]
-        best = values
-        chosen.append(choice)
-    fan_out, left = [], budget
-    for choice in reversed(chosen):
-        fan_out.append(int(choice[left]))
-        left -= fan_out[-1]
-    return fan_out[::-1]
+    if budget == 0:
+        return [0] * len(outcomes)
+    return allocate(Ahead(PowerMiss(0.0, 0.0, exponent), budget), outcomes, [True] * len(outcomes))
 
 
 def presumed_speedup(
@@ -136,8 +122,8 @@ def presumed_speedup(
 def pipelined_seconds(hit: float, draft_seconds: float, verify_seconds: float) -> float:
     """Seconds of a round whose draft is ready with probability ``hit``: a hit costs the longer of the two, a miss both.
 
-    Between the longer and the sum, so within ``schedule_bounds`` of two devices. Source: the law above with the same
-    draft length on a hit and on a miss.
+    Between the longer and the sum, so within ``schedule_bounds`` of two devices. Source: ``presumed_speedup`` (arXiv
+    2603.03251) with the same draft length on a hit and on a miss.
     """
     check(hit, 0)
     if min(draft_seconds, verify_seconds) < 0 or math.isinf(draft_seconds + verify_seconds):

@@ -48,7 +48,8 @@ def level_work(chain: ChainRecursion, level: int) -> LevelWork:
     """Long-run work of a level per target round, rows alone.
 
     The lag at the start of a target round is a Markov chain: a round in which the level ran sets it afresh, any
-    other adds what was emitted. Its stationary law turns the recursion's relative widths into widths.
+    other adds what was emitted. Its stationary law turns the recursion's relative widths into widths. Source: derived
+    here from ``ssd.plan.chain_recursion``.
     """
     law = chain.target_round(level)
     lag = stationary_lag(law)
@@ -117,7 +118,8 @@ def batch_passes(chain: ChainRecursion, batch: int, alone: Sequence[LevelWork] |
 
     Exact for a batch of one, and for the number of passes of any batch. With more rows the width of a pass that
     opens a block is approximate: each active row's is drawn from the law it has alone, while a finished
-    row in fact catches up with what it lacks as it rides along.
+    row in fact catches up with what it lacks as it rides along. Source: derived here, the rounds of a block being
+    the most of independent rows.
 
     Args:
         chain: the laws.

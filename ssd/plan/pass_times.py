@@ -20,7 +20,8 @@ class PassTimes:
 
     Attributes:
         name: of the level.
-        seconds: (width, batch) -> seconds, measured or computed. Between measured widths it is interpolated linearly.
+        seconds: (width, batch) -> seconds, measured or computed. Between measured widths and between measured
+            batch sizes it is interpolated linearly.
         overhead: seconds around each pass outside the model (sampling, verification, launches).
         bytes: of its weights; ``None`` if unknown.
         device: where it runs; levels of one device can never overlap.
@@ -83,7 +84,9 @@ class PassTimes:
             return self.seconds(width, batch) + self.overhead
         known = sorted(w for w, b in self.seconds if b == batch)
         if not known:
-            raise ValueError(f"level {self.name}: no pass was measured for batch {batch}")
+            less, more = self._batches_around(batch)
+            share = (batch - less) / (more - less)
+            return (1 - share) * self.at(width, less) + share * self.at(width, more)
         if width < known[0] or (width > known[-1] and not (self.extrapolate and len(known) > 1)):
             raise ValueError(f"level {self.name}: width {width} is outside the measured {known[0]}..{known[-1]}")
         if width > known[-1]:
@@ -91,6 +94,19 @@ class PassTimes:
             slope = (self.seconds[high, batch] - self.seconds[low, batch]) / (high - low)
             return self.seconds[high, batch] + slope * beyond + self.overhead
         return float(np.interp(width, known, [self.seconds[w, batch] for w in known])) + self.overhead
+
+    @property
+    def largest_batch(self) -> float:
+        """Most rows whose passes were measured; infinite where seconds are computed."""
+        return math.inf if callable(self.seconds) else max(b for _, b in self.seconds)
+
+    def _batches_around(self, batch: int) -> tuple[int, int]:
+        assert not callable(self.seconds)
+        less = [b for _, b in self.seconds if b < batch]
+        more = [b for _, b in self.seconds if b > batch]
+        if not less or not more:
+            raise ValueError(f"level {self.name}: no pass was measured for batch {batch}")
+        return max(less), min(more)
 
     def total(self, passes: Array, batch: int = 1) -> float:
         """Seconds of ``passes`` [X], expected numbers of passes by width."""

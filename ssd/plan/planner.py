@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, edge_acceptance, sub_chains
+from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, sub_chains
 from ssd.plan.chain_recursion import Memo
 from ssd.plan.inputs import Pair, PlanInputs, pair_name
 from ssd.plan.insertion import insertion
 from ssd.plan.overlap import schedule_bounds
 from ssd.plan.recommendation import Ranking, recommend
+from ssd.plan.schedules import best_pipelined
 from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
+from ssd.plan.temperature_grid import Chosen
 
-SCHEDULE = "serial"
+Choices = Mapping[tuple[str, ...], Chosen]  # by sub-chain; those without a choice are left out
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,23 @@ class Search:
         windows: rules to try on the edges above the lowest.
         largest: longest draft tried per edge.
         memory_limit: bytes that the weights of a plan may take; ``None``: any.
+        budgets: rows drafted ahead per verified row that the pipelined schedule may have.
     """
 
     batch: int = 1
     windows: tuple[str, ...] = ("at_least", "exactly")
     largest: int = LARGEST_GAMMA
     memory_limit: int | None = None
+    budgets: tuple[int, ...] = (1, 2, 4, 8)
 
     def __post_init__(self) -> None:
         for name in ("batch", "largest"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)!r}")
+
+    def windows_of(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The rules to try for a chain; where only level 0 drafts they are all the same."""
+        return self.windows if len(names) > 2 else ("at_least",)
 
     def fits(self, plan: Plan) -> bool:
         """Whether the weights fit.
@@ -51,8 +60,11 @@ class Search:
         return plan.prediction.bytes <= self.memory_limit
 
 
-def ranking(inputs: PlanInputs, search: Search) -> Ranking:
-    """Every sub-chain whose acceptance is known, fastest first, those that do not fit last."""
+def ranking(inputs: PlanInputs, search: Search, choices: Choices | None = None) -> Ranking:
+    """Every sub-chain whose acceptance is known, fastest first, those that do not fit last.
+
+    A chain counts with the faster of its schedules, and at the temperatures in ``choices`` where it stands there.
+    """
     plans, unknown = [], {}
     memo: Memo = {}
     for names in sub_chains(inputs.profile.names):
@@ -60,10 +72,15 @@ def ranking(inputs: PlanInputs, search: Search) -> Ranking:
         if missing:
             unknown[names] = missing
             continue
-        acceptance = edge_acceptance(names, inputs.pairwise)
-        windows = search.windows if len(names) > 2 else ("at_least",)
-        plans.append(best_gammas(inputs.profile.select(names), acceptance, search.batch, windows, search.largest, memo))
-    plans.sort(key=lambda p: (not search.fits(p), p.prediction.seconds_per_token, len(p.names)))
+        chosen = choices.get(names) if choices else None
+        vector = chosen.vector if chosen is not None and chosen.gain != 1.0 else None
+        acceptance, profile = inputs.acceptance(names, vector), inputs.profile.select(names)
+        plan = best_gammas(profile, acceptance, search.batch, search.windows_of(names), search.largest, memo)
+        ahead = best_pipelined(
+            profile, plan.edges, acceptance, inputs.curves, search.budgets, search.batch, search.largest
+        )
+        plans.append(replace(plan, temperatures=vector, pipelined=ahead))
+    plans.sort(key=lambda p: (not search.fits(p), -p.speedup, len(p.names)))
     if not search.fits(plans[0]):
         least = min(p.prediction.bytes or 0 for p in plans)
         raise ValueError(f"memory_limit: {search.memory_limit!r} is too little, the smallest plan needs {least} bytes")
@@ -71,18 +88,16 @@ def ranking(inputs: PlanInputs, search: Search) -> Ranking:
     return Ranking(tuple(fitting), tuple(p for p in plans if not search.fits(p)), unknown)
 
 
-def make_plan(inputs: PlanInputs, search: Search) -> tuple[Ranking, dict[str, Any]]:
+def make_plan(inputs: PlanInputs, search: Search, choices: Choices | None = None) -> tuple[Ranking, dict[str, Any]]:
     """The ranking, and what ``plan.json`` says of it (docs/plan.md), times and versions aside."""
-    found = ranking(inputs, search)
-    comparison = Comparison(
-        inputs.profile, inputs.pairwise, search.batch, windows=search.windows, largest=search.largest
-    )
+    found, choices = ranking(inputs, search, choices), choices or {}
+    comparison = Comparison(inputs.profile, search.batch, largest=search.largest)
     top = found.plans[0]
     data: dict[str, Any] = {
-        "recommendation": recommend(found, comparison),
+        "recommendation": recommend(found, comparison, choices.get(top.names)),
         "batch": search.batch,
         "memory_limit": search.memory_limit,
-        "plans": [entry(p, inputs, fits=p in found.plans) for p in (*found.plans, *found.too_large)],
+        "plans": [entry(p, inputs, p in found.plans, choices.get(p.names)) for p in (*found.plans, *found.too_large)],
         "unknown": [{"levels": list(names), "missing": missing} for names, missing in found.unknown.items()],
         "acceptance": {
             pair_name(p): {"alpha": inputs.alphas[p], "first": model.at(0, "plain"), "origin": inputs.origins[p]}
@@ -90,23 +105,25 @@ def make_plan(inputs: PlanInputs, search: Search) -> tuple[Ranking, dict[str, An
         },
         "insertions": insertions(inputs, search),
         "sensitivity": sensitivity(comparison, top, found.plans[1]) if len(found.plans) > 1 else [],
-        "second_columns": second_columns(inputs, search, top),
+        "second_columns": second_columns(inputs, search, choices, top),
     }
     return found, data
 
 
 def label(plan: Plan) -> str:
-    """How tables and records call a plan: levels, draft lengths, and windows other than ``at_least``."""
+    """How tables and records call a plan: levels, draft lengths, windows other than ``at_least``, temperatures."""
     if not plan.edges:
         return f"{plan.names[0]} alone"
     parts = [f"{e.gamma}" if e.window == "at_least" else f"{e.gamma} {e.window}" for e in plan.edges]
-    return f"{'→'.join(plan.names)} [{', '.join(parts)}]"
+    own = [f"{t:g}" for t in (plan.temperatures or ())[:-1] if t is not None]
+    return f"{'→'.join(plan.names)} [{', '.join(parts)}]" + (f" at {', '.join(own)}" if own else "")
 
 
-def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
+def entry(plan: Plan, inputs: PlanInputs, fits: bool, chosen: Chosen | None) -> dict[str, Any]:
     """One plan as it stands in ``plan.json``."""
     p = plan.prediction
-    temperature = dict(zip(inputs.profile.names, inputs.temperatures, strict=True))
+    own = dict(zip(inputs.profile.names, inputs.temperatures, strict=True))
+    temperatures = [*(plan.temperatures or [own[name] for name in plan.names])[:-1], own[plan.names[-1]]]
     device = {level.name: level.device for level in inputs.profile.levels}
     overlapped = schedule_bounds(p.seconds, [device[name] for name in plan.names]).least
     return {
@@ -115,8 +132,11 @@ def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
         "depth": len(plan.edges),
         "gammas": list(plan.gammas),
         "edges": [{"gamma": e.gamma, "window": e.window, "verification": e.verification} for e in plan.edges],
-        "temperatures": [temperature[name] for name in plan.names],
-        "schedule": SCHEDULE,
+        "temperatures": temperatures,
+        "temperatures_gain": 1.0 if chosen is None else chosen.gain,
+        "temperatures_tried": tried(chosen),
+        "schedule": plan.schedule,
+        "pipelined": None if plan.pipelined is None else asdict(plan.pipelined),
         "overlapped": {"seconds_per_token": overlapped, "speedup": p.speedup * p.seconds_per_token / overlapped},
         "speedup": p.speedup,
         "speedup_per_device": p.speedup_per_device,
@@ -131,6 +151,14 @@ def entry(plan: Plan, inputs: PlanInputs, fits: bool) -> dict[str, Any]:
         "fits": fits,
         "bound": {"level": p.bound.level, "share": p.bound.share, "speedup": p.bound.speedup},
     }
+
+
+def tried(chosen: Chosen | None) -> dict[str, Any] | None:
+    """The fastest temperatures other than a chain's own, and what they are predicted to gain."""
+    if chosen is None or chosen.tried is None:
+        return None
+    ends = {"low": chosen.low, "high": chosen.high}
+    return {"temperatures": list(chosen.tried), "gain": chosen.tried_gain} | ends
 
 
 def insertions(inputs: PlanInputs, search: Search) -> list[dict[str, Any]]:
@@ -169,23 +197,30 @@ def insertions(inputs: PlanInputs, search: Search) -> list[dict[str, Any]]:
 
 
 def sensitivity(comparison: Comparison, first: Plan, second: Plan) -> list[dict[str, Any]]:
-    """What changes the order of two plans, each input alone: acceptance of a pair, pass time of a level."""
+    """What changes the order of two plans, each input alone: acceptance of a pair, pass time of a level.
+
+    Of acceptance also with draft lengths chosen again at every rate. Nothing unless both plans are serial.
+    """
+    if "pipelined" in (first.schedule, second.schedule):
+        return []
+    anew = replace(comparison, reoptimise=True)
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(first.names), *itertools.pairwise(second.names)]))
     rows: list[dict[str, Any]] = []
     for pair in pairs:
         change = flip_by_alpha(comparison, first, second, pair)
-        rows.append({"input": "alpha", "of": pair_name(pair), "change": change})
+        again = flip_by_alpha(anew, first, second, pair)
+        rows.append({"input": "alpha", "of": pair_name(pair), "change": change, "change_lengths_anew": again})
     for name in dict.fromkeys([*first.names, *second.names]):
         rows.append({"input": "latency", "of": name, "factor": flip_by_latency(comparison, first, second, name)})
     between = {"first": label(first), "second": label(second)}
     return [between | row for row in rows]
 
 
-def second_columns(inputs: PlanInputs, search: Search, top: Plan) -> list[dict[str, Any]]:
+def second_columns(inputs: PlanInputs, search: Search, choices: Choices, top: Plan) -> list[dict[str, Any]]:
     """For each published value in doubt: the best plan with its other value, and whether the verdict stands."""
     rows = []
     for pair, model in inputs.second.items():
         other = replace(inputs, pairwise={**inputs.pairwise, pair: model}, second={})
-        best = ranking(other, search).plans[0]
+        best = ranking(other, search, choices).plans[0]
         rows.append({"pair": pair_name(pair), "best": label(best), "stands": best.names == top.names})
     return rows

@@ -10,6 +10,7 @@ from ssd.plan.candidates import Plan
 from ssd.plan.inputs import Pair, pair_name
 from ssd.plan.published_speeds import AR, SPEEDS
 from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
+from ssd.plan.temperature_grid import Chosen
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,25 @@ class Ranking:
     unknown: dict[tuple[str, ...], list[str]]
 
 
-def recommend(found: Ranking, comparison: Comparison) -> str:
-    """One paragraph: the best plan, and why it is not a shorter or a longer one."""
+def recommend(found: Ranking, comparison: Comparison, chosen: Chosen | None = None) -> str:
+    """One paragraph: the best plan, and why it is not a shorter or a longer one.
+
+    Args:
+        chosen: how the best plan's temperatures were chosen, if there was a choice.
+    """
     top, target = found.plans[0], found.plans[0].names[-1]
     if not top.edges:
         sentences = [f"Use {target} alone.", *_why_alone(found, comparison)]
     else:
         sentences = [
             f"Use {name(top)}: predicted {_x(top)} the speed of {target} alone.",
+            _pipelined(top),
+            _tempered(top, chosen),
             _above_print(top),
             *_why_not_longer(found, comparison),
             *(_why_level(found, comparison, level) for level in reversed(top.names[:-1])),
         ]
-    if found.too_large and found.too_large[0].prediction.speedup > top.prediction.speedup:
+    if found.too_large and found.too_large[0].speedup > top.speedup:
         rival = found.too_large[0]
         sentences.append(f"{name(rival)} is predicted at {_x(rival)}, but its weights exceed the memory limit.")
     if found.unknown:
@@ -49,16 +56,37 @@ def recommend(found: Ranking, comparison: Comparison) -> str:
 
 
 def name(plan: Plan) -> str:
-    """Levels and draft lengths, in words."""
+    """Levels, and draft lengths under the faster schedule, in words."""
     if not plan.edges:
         return f"{plan.names[0]} alone"
-    return f"{'→'.join(plan.names)} with gamma {', '.join(map(str, plan.gammas))}"
+    own = plan.pipelined
+    gammas = own.gammas if own is not None and plan.schedule == "pipelined" else plan.gammas
+    return f"{'→'.join(plan.names)} with gamma {', '.join(map(str, gammas))}"
+
+
+def _pipelined(top: Plan) -> str:
+    """What the pipelined schedule is said to bring, where it is the faster one."""
+    if top.pipelined is None or top.schedule != "pipelined":
+        return ""
+    own = top.pipelined
+    return (
+        f"That is the pipelined schedule on {own.devices} devices with {own.budget} rows drafted ahead; the serial one "
+        f"is at {top.prediction.speedup:.2f}x with gamma {', '.join(map(str, top.gammas))}."
+    )
+
+
+def _tempered(top: Plan, chosen: Chosen | None) -> str:
+    """Which temperatures the draft levels get, where they are not their own."""
+    if chosen is None or chosen.gain == 1.0:
+        return ""
+    own = ", ".join(f"{n} at {t:g}" for n, t in zip(top.names[:-1], chosen.vector, strict=False) if t is not None)
+    return f"Its draft levels draw at temperatures of their own ({own}), which adds {chosen.gain - 1:.1%}."
 
 
 def _above_print(top: Plan) -> str:
     """A warning where the prediction exceeds every published speedup over AR of exact output that is not in doubt."""
     most = max((s for s in SPEEDS if s.over == AR and s.exact and s.doubt is None), key=lambda s: s.high)
-    if top.prediction.speedup <= most.high:
+    if top.speedup <= most.high:
         return ""
     return (
         f"That is above anything published for exact output and not in doubt, at most {most.high:.2f}x "
@@ -79,7 +107,7 @@ def _why_alone(found: Ranking, comparison: Comparison) -> list[str]:
     draft, target = comparison.profile.select(pair.names).levels
     own = target.at(1, comparison.batch)
     cost, wider = draft.at(1, comparison.batch) / own, target.at(2, comparison.batch) / own - 1
-    need, has = cost + wider, comparison.pairwise[draft.name, target.name].at(0, "plain")
+    need, has = cost + wider, pair.acceptance[0].at(0, "plain")
     reason = (
         f"A draft token of {draft.name} costs {cost:.2f} of a pass of {target.name} and {wider:.2f} more to check it"
     )
@@ -98,10 +126,10 @@ def _why_not_longer(found: Ranking, comparison: Comparison) -> list[str]:
         return []
     extra = [n for n in rival.names if n not in top.names]
     where = "the middle level" if rival.names.index(extra[-1]) > 0 else "another level below"
-    lost = 1 - rival.prediction.speedup / top.prediction.speedup
+    lost = 1 - rival.speedup / top.speedup
     return [
         f"{where.capitalize()} ({', '.join(extra)}) does not pay because {name(rival)} is predicted at {_x(rival)}, "
-        f"{lost:.0%} less; {_would_change(comparison, top, rival, extra)}."
+        f"{lost:.0%} less{_would_change(comparison, top, rival, extra)}."
     ]
 
 
@@ -111,34 +139,36 @@ def _why_level(found: Ranking, comparison: Comparison, level: str) -> str:
     rival = next((p for p in found.plans if level not in p.names), None)
     if rival is None:
         return ""
-    gain = top.prediction.speedup / rival.prediction.speedup - 1
+    gain = top.speedup / rival.speedup - 1
     what = f"{level} as the middle level" if top.names.index(level) > 0 else f"{level} as the lowest level"
     return (
         f"{what} pays because the best plan without it, {name(rival)}, is predicted at {_x(rival)}, so it adds "
-        f"{gain:.0%}; {_would_change(comparison, top, rival, [level])}."
+        f"{gain:.0%}{_would_change(comparison, top, rival, [level])}."
     )
 
 
 def _would_change(comparison: Comparison, top: Plan, rival: Plan, levels: Sequence[str]) -> str:
-    """Which acceptance or pass time of these levels would put the rival first."""
+    """Which acceptance or pass time of these levels would put the rival first; nothing unless both are serial."""
+    if "pipelined" in (top.schedule, rival.schedule):
+        return ""
     ways = []
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(top.names), *itertools.pairwise(rival.names)]))
     for pair in pairs:
         if not set(pair) & set(levels):
             continue
         change = flip_by_alpha(comparison, top, rival, pair)
-        if change is not None:
-            now = comparison.pairwise[pair].at(0, "plain")
-            then = comparison.pairwise[pair].shifted(change).at(0, "plain")
+        model = top.model(pair) or rival.model(pair)
+        if change is not None and model is not None:
+            now, then = model.at(0, "plain"), model.shifted(change).at(0, "plain")
             ways.append(f"an acceptance of {pair_name(pair)} of {then:.2f} instead of {now:.2f}")
     for level in levels:
         factor = flip_by_latency(comparison, top, rival, level)
         if factor is not None:
             ways.append(f"passes of {level} {factor:.2f} times as long")
     if not ways:
-        return "no change of one acceptance or pass time of it alone would reverse that"
-    return f"{', or '.join(ways)} would reverse that"
+        return "; no change of one acceptance or pass time of it alone would reverse that"
+    return f"; {', or '.join(ways)} would reverse that"
 
 
 def _x(plan: Plan) -> str:
-    return f"{plan.prediction.speedup:.2f}x"
+    return f"{plan.speedup:.2f}x"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from ssd.plan.acceptance import Acceptance
 from ssd.plan.bisection import nearest_crossing
-from ssd.plan.candidates import LARGEST_GAMMA, Pairwise, Plan, best_gammas, edge_acceptance
+from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas
 from ssd.plan.pass_times import Profile
 from ssd.plan.prediction import predict
 
 GRID = 24  # intervals searched for the nearest change of sign
+COARSE_GRID = 6  # the same where draft lengths are chosen anew at every point
 LARGEST_FACTOR = 8.0  # latencies are varied between 1/8 and 8 times
 
 
@@ -21,34 +23,32 @@ class Comparison:
 
     Attributes:
         profile: all levels.
-        pairwise: acceptance of every pair that is needed.
         batch: rows decoded together.
-        reoptimise: choose draft lengths anew for every changed input (slower), instead of keeping a plan's own.
-        windows, largest: what is searched then.
+        reoptimise: choose draft lengths anew for every changed input (slower), instead of keeping a plan's own;
+            windows stay.
+        largest: longest draft tried then.
+        shifts: by pair, what is added to every acceptance rate that a plan has for it.
     """
 
     profile: Profile
-    pairwise: Pairwise
     batch: int = 1
     reoptimise: bool = False
-    windows: tuple[str, ...] = ("at_least",)
     largest: int = LARGEST_GAMMA
+    shifts: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     def seconds(self, plan: Plan) -> float:
-        """Seconds per token of a plan in this comparison."""
-        profile, acceptance = self.profile.select(plan.names), edge_acceptance(plan.names, self.pairwise)
+        """Seconds per token of a plan in this comparison, under the serial schedule."""
+        profile = self.profile.select(plan.names)
+        pairs = zip(pairwise(plan.names), plan.acceptance, strict=True)
+        acceptance = [model.shifted(self.shifts[pair]) if pair in self.shifts else model for pair, model in pairs]
         if self.reoptimise:
-            plan = best_gammas(profile, acceptance, self.batch, self.windows, self.largest)
-            return plan.prediction.seconds_per_token
+            windows = (plan.edges[-1].window,) if plan.edges else ("at_least",)
+            return best_gammas(profile, acceptance, self.batch, windows, self.largest).prediction.seconds_per_token
         return predict(profile, plan.edges, acceptance, self.batch).seconds_per_token
 
     def with_alpha(self, pair: tuple[str, str], delta: float) -> Comparison:
         """This comparison with ``delta`` added to every acceptance rate of one pair."""
-        if pair not in self.pairwise:
-            raise ValueError(f"acceptance: nothing is known about {pair[0]} drafting for {pair[1]}")
-        changed: dict[tuple[str, str], Acceptance] = dict(self.pairwise)
-        changed[pair] = changed[pair].shifted(delta)
-        return replace(self, pairwise=changed)
+        return replace(self, shifts={**self.shifts, pair: self.shifts.get(pair, 0.0) + delta})
 
     def with_latency(self, level: str, factor: float) -> Comparison:
         """This comparison with one level's passes ``factor`` times as long."""
@@ -59,7 +59,8 @@ def flip_by_alpha(comparison: Comparison, first: Plan, second: Plan, pair: tuple
     """Smallest change of one pair's acceptance rates at which the two plans change places.
 
     Rates are clipped to [0, 1]. None if no change between -1 and 1 does it (for instance because neither plan uses
-    the pair). Found by bisection after a search over ``GRID`` intervals on either side.
+    the pair). Found by bisection after a search over ``GRID`` intervals on either side (``COARSE_GRID`` where draft
+    lengths are chosen anew).
     """
 
     def gap(delta: float) -> float:
@@ -71,7 +72,9 @@ def flip_by_alpha(comparison: Comparison, first: Plan, second: Plan, pair: tuple
         *zip(second.names, second.names[1:], strict=False),
     }:
         return None
-    return nearest_crossing(gap, 1.0, GRID)
+    return nearest_crossing(
+        gap, 1.0, COARSE_GRID if comparison.reoptimise else GRID, 2e-3 if comparison.reoptimise else 1e-4
+    )
 
 
 def flip_by_latency(comparison: Comparison, first: Plan, second: Plan, level: str) -> float | None:
