@@ -9,7 +9,7 @@ from typing import Any
 from analysis.settings import Setting
 from analysis.table import Column
 from ssd.bench.evaluate_metrics import EvaluateMetric
-from ssd.bench.records import group_by
+from ssd.bench.records import check_real, group_by
 
 Record = Mapping[str, Any]
 EVALUATE_COLUMNS = (
@@ -36,7 +36,11 @@ def evaluate_rows(
         references: by ``prompt_id``; None for a prompt without one.
         metrics: loaded ones.
         baseline: method whose texts the others are compared with too.
+
+    Raises:
+        ValueError: if a record is synthetic.
     """
+    check_real(setting.records, "quality")
     groups = group_by(setting.records, "method", "task")
     rows, problems = [], []
     for (method, task), own in groups.items():

@@ -58,6 +58,8 @@ def title(verdicts: Sequence[Verdict]) -> str:
     """The headline over all settings."""
     if not verdicts:
         return "No run has completed"
+    if all(v.setting.is_synthetic for v in verdicts):
+        return "Acceptance was imposed: times of made-up outputs"
     answered = [v for v in verdicts if v.outcome in ("pays", "costs", "level")]
     if not answered:
         return _fastest(verdicts)

@@ -126,7 +126,8 @@ def build(
             continue
         sections.append(section)
         verdicts.append(found)
-    told = [found for found in verdicts if not found.setting.is_tuning] or verdicts
+    real = [found for found in verdicts if not found.setting.is_synthetic] or verdicts
+    told = [found for found in real if not found.setting.is_tuning] or real
     shown: list[Run] = []
     for section in sections:
         if not any(section.setting.run is run for run in shown):
@@ -151,7 +152,7 @@ def _section(
     rows = speed_rows(setting, baseline)
     found = verdict(setting, rows)
     apart = divergence_rows(setting)
-    tables = _quality(setting, references, baseline, metrics)
+    tables = [] if setting.is_synthetic else _quality(setting, references, baseline, metrics)
     tables += [
         Table("First divergence", DIVERGENCE_COLUMNS, apart, divergence_note(apart)),
         Table("Acceptance per edge", EDGE_COLUMNS, edge_rows(setting), "Intervals are over prompts."),
@@ -164,7 +165,7 @@ def _section(
         Table(
             "Repetition",
             REPETITION_COLUMNS,
-            [row for row in repetition_rows(setting.records) if row["tokens"]],
+            [] if setting.is_synthetic else [row for row in repetition_rows(setting.records) if row["tokens"]],
             "A model that loops makes every draft look good: distinct 4-grams fall, and a plain look-up gets far.",
         ),
         Table("Memory", MEMORY_COLUMNS, memory_rows(setting.run.run), process_peak(setting.run.run)),

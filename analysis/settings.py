@@ -76,6 +76,11 @@ class Setting:
         return _mapping(_mapping(self.run.run.get("config")).get("prompts")).get("split") in TUNING
 
     @property
+    def is_synthetic(self) -> bool:
+        """Whether drafts of any of its methods were accepted at imposed rates; its texts then say nothing."""
+        return any(record.get("synthetic") for record in self.records)
+
+    @property
     def prompts(self) -> int:
         """Number of different prompts."""
         return len({record["prompt_id"] for record in self.records})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ssd.bench.length_bins import BINS, Bin, bin_of, bins_of
+from ssd.bench.record_line import check_real
 
 Record = Mapping[str, Any]
 
@@ -234,7 +235,12 @@ def acceptance_check(records: Iterable[Record], edge: int) -> AcceptanceCheck | 
     """The comparison over all tested positions of ``edge``; None if there are none or overlaps are missing.
 
     Records at temperature 0 and above belong into separate calls.
+
+    Raises:
+        ValueError: if a record is synthetic: its tokens passed at imposed rates, whatever their overlap.
     """
+    records = list(records)
+    check_real(records, "acceptance check")
     tokens = [token for _, entry in rounds_of(records, edge) for token in tested_tokens(entry)]
     if not tokens or any(overlap is None for _, overlap in tokens):
         return None

@@ -13,7 +13,7 @@ import torch
 
 from ssd.bench.equivalence_measures import LogProbabilities
 from ssd.bench.json_files import read_json, write_json
-from ssd.bench.records import Run
+from ssd.bench.records import Run, check_real
 from ssd.bench.spec import LevelSpec
 from ssd.core.model import CachedModel
 
@@ -32,6 +32,7 @@ def log_probabilities(run: Run, target: CachedModel, level: LevelSpec) -> LogPro
         level: what the target was loaded from.
     """
     assert run.path is not None
+    check_real(run.records, "log-probabilities")
     told = {"source": level.source, "dtype": level.dtype, "records": _digest(run)}
     path = run.path / FILE
     stored = read_json(path) if path.exists() else {}
