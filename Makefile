@@ -56,8 +56,14 @@ cascade: $(STAMP)  ## acceptance of each edge alone, in the chain, and by fate: 
 schedule-demo: $(STAMP)  ## levels in turns against levels working ahead: results/schedule (minutes)
 	$(BIN)/python -m experiments.schedule_demo
 
+runtime-bench: $(STAMP)  ## what faster passes are worth, results/runtime (under five minutes; needs the machine to itself)
+	$(BIN)/python -m experiments.runtime_bench
+
 what-if: $(STAMP)  ## what a chain does where it cannot be run here, simulated: results/what_if (minutes)
 	$(BIN)/python -m experiments.what_if
+
+gpu-bench: $(STAMP)  ## chains at LLaMA-2 scale on one GPU: results/h200 (four stages of under four minutes)
+	$(BIN)/python -m experiments.gpu_bench
 
 check: $(STAMP)  ## format, lint, types, import layers
 	$(BIN)/ruff format --check ssd experiments analysis tests
@@ -79,4 +85,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade schedule-demo what-if check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade schedule-demo runtime-bench what-if gpu-bench check test test-oldest readme-check clean

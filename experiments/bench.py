@@ -26,10 +26,11 @@ from experiments.publish import publish
 from ssd.bench.acceptance import acceptance_check, edges
 from ssd.bench.experiment import BASELINE, differences, run_pass
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.metrics import batches, clock, pass_shares, speedup
 from ssd.bench.profile import pass_seconds
 from ssd.bench.records import Run, group_by
-from ssd.bench.spec import ChainSpec, EdgeSpec, MethodSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, RunSpec, read_chain
 from ssd.bench.summary import Row, write_summary
 from ssd.bench.teacher_forced import teacher_forced
 from ssd.bench.tuning import FamilySpec, candidates, choose, fastest, label, parse_families

@@ -100,7 +100,8 @@ def with_weights(found: Inspection, config: Mapping[str, Any], data: dict[str, A
     chain = attempt("loading", data, lambda: loader.chain(found.spec))
     if chain is None:
         return
-    data["counted_weight_bytes"] = chain_memory(chain).weight_bytes
+    counted = chain_memory(chain)
+    data |= {"counted_weight_bytes": counted.weight_bytes, "counted_packed_bytes": counted.packed_bytes}
     data["device"] = device(accelerators(chain), torch.get_num_threads())
     room = least_positions(chain)
     tokens = config["max_new_tokens"] if room is None else min(config["max_new_tokens"], room // 2)

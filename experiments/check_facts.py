@@ -12,7 +12,7 @@ from ssd.bench.chain_profile import TEMPERATURES, ChainProfile, EdgeProfile, exp
 from ssd.bench.compatibility import vocabulary
 from ssd.bench.level_pairs import compare_pairs, padding_rows
 from ssd.bench.memory_plan import LOOK_UP, DevicePlan, LevelPlan, cache_bytes, plan_devices, plan_level
-from ssd.bench.spec import EdgeSpec
+from ssd.bench.method_spec import EdgeSpec
 from ssd.core.positional import context_limit
 
 LENGTH = 1024
@@ -57,7 +57,8 @@ def _plan(k: int, level: LevelFacts) -> LevelPlan:
     if level.spec is None or level.source is None or level.config is None:
         return LevelPlan(unknown=f"level {k}: its configuration cannot be read")
     label = f"level {k} ({level.source})"
-    return plan_level(level.source, level.config, getattr(torch, level.spec.dtype), label)
+    own = level.spec
+    return plan_level(level.source, level.config, getattr(torch, own.dtype), label, own.runtime, own.device)
 
 
 def _weights_of(level: LevelFacts, k: int) -> str:
@@ -84,6 +85,8 @@ def _level_row(k: int, found: Inspection, plan: LevelPlan, cache: int | None) ->
         "end_of_text": level.end_ids,
         "weight_bytes": plan.weight_bytes,
         "shares_weights": _weights_of(level, k) in earlier,
+        "runtime": None if level.spec is None or level.is_ngram else level.spec.runtime,
+        "packed_bytes": plan.packed_bytes,
         "cache_bytes_per_token": plan.cache_bytes_per_token,
         "cache_bytes": cache,
     }
@@ -102,10 +105,11 @@ def _edge_text(edge: EdgeSpec | None) -> str:
 
 
 def _too_small(device: DevicePlan, batch: int, length: int) -> str:
-    needed = device.weight_bytes + device.cache_bytes
+    packed = f"{device.packed_bytes} of packed copies of them, " if device.packed_bytes else ""
     return (
-        f"memory: {device.device} has {device.limit_bytes} bytes free, and its levels need {needed} "
-        f"({device.weight_bytes} of weights, {device.cache_bytes} of keys and values at batch {batch}, length {length})"
+        f"memory: {device.device} has {device.limit_bytes} bytes free, and its levels need {device.needed_bytes} "
+        f"({device.weight_bytes} of weights, {packed}"
+        f"{device.cache_bytes} of keys and values at batch {batch}, length {length})"
     )
 
 

@@ -13,6 +13,7 @@ LEVEL_COLUMNS = (
     Column("family"),
     Column("dtype"),
     Column("device"),
+    Column("runtime"),
     Column("vocabulary"),
     Column("padding_rows", "without a token"),
     Column("outputs"),
@@ -29,6 +30,7 @@ PAIR_COLUMNS = (
 MEMORY_COLUMNS = (
     Column("level"),
     Column("weights"),
+    Column("packed", "packed copy"),
     Column("per_token", "keys and values per token"),
     Column("cache", "at this batch and length"),
 )
@@ -136,12 +138,13 @@ def size(count: float | None) -> str | None:
 
 def _memory_row(level: Mapping[str, Any]) -> dict[str, Any]:
     weights = "shared" if level["shares_weights"] else size(level["weight_bytes"])
+    packed = size(level["packed_bytes"]) if level["packed_bytes"] else None
     cache, per_token = size(level["cache_bytes"]), size(level["cache_bytes_per_token"])
-    return {"level": level["level"], "weights": weights, "per_token": per_token, "cache": cache}
+    return {"level": level["level"], "weights": weights, "packed": packed, "per_token": per_token, "cache": cache}
 
 
 def _device_row(device: Mapping[str, Any]) -> dict[str, Any]:
-    needed = device["weight_bytes"] + device["cache_bytes"]
+    needed = device["weight_bytes"] + device["packed_bytes"] + device["cache_bytes"]
     more = "" if device["complete"] else "at least "
     limit = device["limit_bytes"]
     share = needed / limit if limit else None

@@ -39,7 +39,7 @@ class LevelConfig:
 
 @dataclass
 class EdgeConfig:
-    """``ssd.bench.spec.EdgeSpec``."""
+    """``ssd.bench.method_spec.EdgeSpec``."""
 
     gamma: int = MISSING
     window: str = "at_least"
@@ -70,7 +70,7 @@ class PipelineConfig:
 
 @dataclass
 class MethodConfig:
-    """Group ``method``, an entry of ``methods``: ``ssd.bench.spec.MethodSpec``."""
+    """Group ``method``, an entry of ``methods``: ``ssd.bench.method_spec.MethodSpec``."""
 
     kind: str = "chain"
     levels: list[int | str] = field(default_factory=list)
@@ -79,6 +79,7 @@ class MethodConfig:
     schedule: str | None = None
     pipeline: PipelineConfig | None = None
     cores: list[int] = field(default_factory=list)
+    runtime: str | None = None
 
 
 @dataclass

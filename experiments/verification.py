@@ -24,9 +24,10 @@ from experiments.publish import publish
 from ssd.bench.acceptance import Record, edge_counts
 from ssd.bench.experiment import BASELINE, run_pass
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.metrics import speedup
 from ssd.bench.records import Run, group_by
-from ssd.bench.spec import EdgeSpec, MethodSpec, RunSpec, read_chain
+from ssd.bench.spec import RunSpec, read_chain
 from ssd.bench.statistics import Estimate, paired_bootstrap, ratio_of_totals
 from ssd.bench.summary import Row, write_summary
 from ssd.bench.tuning import label, parse_families

@@ -23,12 +23,13 @@ from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.experiment import run_pass
 from ssd.bench.intervals import edge_estimates
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.metrics import speedup, tokens_per_second
 from ssd.bench.reading import read_run, read_runs
 from ssd.bench.records import Run, RunFolder
 from ssd.bench.runner import WARMUP_TOKENS, run
 from ssd.bench.sources import parse_source
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, MethodSpec, PromptSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, LevelSpec, PromptSpec, RunSpec, read_chain
 from ssd.bench.suite import build_all
 from ssd.bench.turns import Turn, conversation_of
 from ssd.certify.tiny_models import tiny_llama

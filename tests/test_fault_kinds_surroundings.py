@@ -18,8 +18,9 @@ from experiments.run import CONF, dotted
 from experiments.schema import check_options, plain_config, run_spec
 from ssd.bench.json_files import dumps
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import EdgeSpec
 from ssd.bench.reading import read_run, read_runs
-from ssd.bench.spec import EdgeSpec, RunSpec, parse
+from ssd.bench.spec import RunSpec, parse
 from ssd.bench.suite import build_all
 from tests.entry_point import TINY, caller, folders
 

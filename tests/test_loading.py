@@ -6,7 +6,8 @@ import pytest
 
 from ssd.bench import loading
 from ssd.bench.loading import Loader, load_chain
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec
+from ssd.bench.method_spec import EdgeSpec
+from ssd.bench.spec import ChainSpec, LevelSpec
 from ssd.core.generate import generate
 from ssd.core.requests import Request, Sampling
 

@@ -67,6 +67,21 @@ def test_embeddings_shared_between_levels_are_noted():
     assert memory.weight_bytes == expected(draft) + expected(target) - shared
 
 
+def test_packed_copies_come_on_top_of_weights_and_are_shared_by_levels_of_one_module():
+    """Sizes as a runtime states them; what they are of a real one is counted in the tests of the runtimes."""
+    draft, target = tiny_llama(1, layers=1), tiny_llama(0)
+    chain = chain_of([draft, target, target], [Edge(2), Edge(2)])
+    plain = chain_memory(chain)
+    assert (plain.packed_bytes, [x.packed_bytes for x in plain.levels]) == (0, [0, 0, 0])
+    for level, size in zip(chain.levels, (100, 7000, 7000), strict=True):
+        level.model.packed_bytes = size
+    memory = chain_memory(chain)
+    assert [x.packed_bytes for x in memory.levels] == [100, 7000, 7000]
+    assert memory.packed_bytes == 7100
+    assert memory.weight_bytes == plain.weight_bytes
+    assert CachePeaks(chain).memory().packed_bytes == 7100
+
+
 def test_cache_bytes_follow_from_slots_and_their_peaks_are_kept():
     chain = chain_of([Ngram(), tiny_llama(1, layers=1), tiny_llama(0)], [Edge(2), Edge(2)])
     peaks = CachePeaks(chain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,10 +12,11 @@ from ssd.bench import loading, memory_plan
 from ssd.bench.chain_check import inspect_levels
 from ssd.bench.loading import Loader
 from ssd.bench.memory import chain_memory
-from ssd.bench.memory_plan import DevicePlan, cache_bytes, plan_level, room_for_copy
+from ssd.bench.memory_plan import DevicePlan, LevelPlan, cache_bytes, plan_devices, plan_level, room_for_copy
 from ssd.bench.random_weights import FAMILIES, RandomWeights, parse_random, random_config, random_module
 from ssd.bench.sources import BundledDraft, Folder
 from ssd.bench.spec import LevelSpec
+from ssd.runtime.packing import can_pack
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -31,6 +33,34 @@ def test_planned_bytes_are_those_of_the_loaded_chain(family, dtype):
     assert cache_bytes(plan, 3, 20, None) == model.cache.bytes()
     assert plan.outputs == model.vocab_size
     assert (plan.problem, plan.unknown) == (None, None)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral", "gpt2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("runtime", ["eager", "graph", "compiled"])
+def test_planned_copies_are_those_of_the_loaded_chain(family, dtype, runtime):
+    if (family, runtime) == ("gpt2", "compiled"):
+        return  # refused, tests/test_runtime_choice.py
+    found = inspect_levels([LevelSpec(f"random:{family}?layers=2", dtype, runtime=runtime)], [])
+    source, config = parse_random(f"{family}?layers=2"), found.levels[0].config
+    plan = plan_level(source, config, getattr(torch, dtype), "it", runtime)
+    memory = chain_memory(Loader().chain(found.spec))
+    assert plan.packed_bytes == memory.packed_bytes
+    assert plan.weight_bytes == memory.weight_bytes
+    packs = runtime == "graph" and family != "gpt2" and can_pack(torch.device("cpu"), getattr(torch, dtype))
+    assert (plan.packed_bytes > 0) is packs
+    assert plan_level(source, config, getattr(torch, dtype), "it", runtime, "cuda:0").packed_bytes == 0
+
+
+def test_copies_count_for_what_a_device_needs_once_per_model():
+    lean, other = LevelPlan(10, 1.0, packed_bytes=4), LevelPlan(20, 1.0, packed_bytes=5)
+    levels = [("cpu", "a", replace(lean, packed_bytes=0), 2), ("cpu", "a", lean, 2), ("cpu", "b", other, 2)]
+    (plan,) = plan_devices(levels)
+    assert (plan.weight_bytes, plan.packed_bytes, plan.cache_bytes, plan.needed_bytes) == (30, 9, 6, 45)
+    assert DevicePlan("cpu", 30, 6, 45, True, 9).fits
+    assert not DevicePlan("cpu", 30, 6, 44, True, 9).fits
+    assert room_for_copy(DevicePlan("cpu", 10, 5, 44, True, 4))
+    assert not room_for_copy(DevicePlan("cpu", 10, 5, 43, True, 4))
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", "gpt2"])

@@ -32,6 +32,13 @@ def test_a_row_per_level_and_one_for_what_they_share():
     assert "1.23 GB" in process_peak(RUN)
 
 
+def test_packed_copies_are_shown_where_there_are_some():
+    levels = [{**LEVELS[0], "packed_bytes": 3_000_000}, {**LEVELS[1], "packed_bytes": 0}]
+    told = {"levels": levels, "weight_bytes": 11_000_000, "cache_bytes": 2_000_000, "packed_bytes": 3_000_000}
+    assert [r["packed"] for r in memory_rows({"memory": {"methods": {"chain": told}}})] == [3.0, None, 3.0]
+    assert {r["packed"] for r in memory_rows(RUN)} == {None}  # of before they were counted
+
+
 def test_a_run_that_states_no_memory():
     assert memory_rows({}) == []
     assert memory_rows({"memory": None}) == []

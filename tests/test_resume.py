@@ -14,10 +14,11 @@ from ssd.bench.environment import BusyMeter
 from ssd.bench.experiment import run_pass
 from ssd.bench.json_files import read_json, write_json
 from ssd.bench.loading import Loader, load_chain
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.prompts import bundled, encode
 from ssd.bench.records import RunFolder, read_run
 from ssd.bench.runner import whole_groups
-from ssd.bench.spec import ChainSpec, LevelSpec, MethodSpec, PromptSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, LevelSpec, PromptSpec, RunSpec, read_chain
 from ssd.core.generate import generate
 from ssd.core.requests import Request, Sampling
 from tests.scripted_records import record

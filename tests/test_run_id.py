@@ -8,8 +8,9 @@ from dataclasses import field, make_dataclass, replace
 import pytest
 
 from ssd.bench import run_id as module
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.run_id import run_id, scientific, stem
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, MethodSpec, PromptSpec, RunSpec, parse
+from ssd.bench.spec import ChainSpec, LevelSpec, PromptSpec, RunSpec, parse
 from ssd.core.requests import Sampling
 
 LEVELS = (LevelSpec("bundled:smollm2-l0"), LevelSpec("wheel:smollm2", "bfloat16"))

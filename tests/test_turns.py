@@ -12,11 +12,12 @@ from ssd.bench.byte_tokenizer import ByteTokenizer
 from ssd.bench.experiment import differences, run_pass
 from ssd.bench.json_files import read_json, write_json
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.methods import ChainMethod
 from ssd.bench.prompts import Prompt, encode
 from ssd.bench.records import read_run
 from ssd.bench.runner import Requests
-from ssd.bench.spec import ChainSpec, MethodSpec, PromptSpec, RunSpec, read_chain
+from ssd.bench.spec import ChainSpec, PromptSpec, RunSpec, read_chain
 from ssd.bench.turns import REPLIES_FILE, STRIDE, conversations, turn_ids, turn_references
 from ssd.core.generate import generate
 from ssd.core.requests import Request, Sampling

@@ -16,9 +16,10 @@ from transformers import PreTrainedConfig
 from ssd.bench.byte_tokenizer import SIZE, ByteTokenizer
 from ssd.bench.compatibility import examine_chain
 from ssd.bench.end_of_text import end_ids, stated_end_ids
+from ssd.bench.method_spec import EdgeSpec
 from ssd.bench.random_weights import RandomWeights
 from ssd.bench.sources import NgramSource, Source, check_device, parse_source, read_config, read_tokenizer
-from ssd.bench.spec import ChainSpec, EdgeSpec, LevelSpec, chain_mapping, parse
+from ssd.bench.spec import ChainSpec, LevelSpec, chain_mapping, parse
 from ssd.core.chain import Edge
 from ssd.core.requests import Override
 from ssd.runtime.choose import check_runtime

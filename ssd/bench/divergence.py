@@ -102,19 +102,25 @@ def row_noise(parting: Parting, prompt: Sequence[int], theirs: Sequence[int], re
 
 
 def partings(
-    records: Iterable[Record], baseline: Iterable[Record], prompts: Mapping[str, Sequence[int]], rescorer: Rescorer
+    records: Iterable[Record],
+    baseline: Iterable[Record],
+    prompts: Mapping[str, Sequence[int]],
+    rescorer: Rescorer,
+    epsilon: float | None = None,
 ) -> list[Parting]:
     """Every first difference between greedy ``records`` and AR's, with its verdict.
 
     Args:
         baseline: AR's records of the same prompts.
         prompts: prompt ids by ``prompt_id``.
+        epsilon: where it has been measured already, as for a baseline other than AR.
     """
     theirs = {(r["prompt_id"], r["sample"]): r["output_ids"] for r in baseline}
     apart = [r for r in records if r["output_ids"] != theirs[r["prompt_id"], r["sample"]]]
     if not apart:
         return []
-    epsilon = max(rescorer.epsilon(prompts[p], ids) for (p, _), ids in theirs.items() if ids)
+    if epsilon is None:
+        epsilon = max(rescorer.epsilon(prompts[p], ids) for (p, _), ids in theirs.items() if ids)
     return [_parting(r, theirs[r["prompt_id"], r["sample"]], prompts[r["prompt_id"]], rescorer, epsilon) for r in apart]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class LevelMemory:
         cache_bytes: key and value slots as last allocated, or at their largest (see ``CachePeaks``).
         cache_bytes_per_slot: keys and values of one token in one row; None before the first pass.
         shared_bytes: of ``weight_bytes``, how many lie in the memory of an earlier level, by its name.
+        packed_bytes: copies of the weights in another order that its runtime keeps beside them.
     """
 
     level: str
@@ -32,6 +33,7 @@ class LevelMemory:
     cache_bytes: int
     cache_bytes_per_slot: float | None
     shared_bytes: Mapping[str, int]
+    packed_bytes: int
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,13 @@ class ChainMemory:
         weight_bytes: of all levels together; memory that levels share is counted once, so this may be
             less than the sum over levels.
         cache_bytes: sum over levels.
+        packed_bytes: of all levels together; levels of one module share their copy.
     """
 
     levels: tuple[LevelMemory, ...]
     weight_bytes: int
     cache_bytes: int
+    packed_bytes: int
 
 
 def chain_memory(chain: Any) -> ChainMemory:
@@ -64,10 +68,15 @@ def chain_memory(chain: Any) -> ChainMemory:
                 cache_bytes=0 if cache is None else int(cache.bytes()),
                 cache_bytes_per_slot=_per_slot(cache),
                 shared_bytes={other: size for other, size in shared.items() if size},
+                packed_bytes=_packed_bytes(level.model),
             )
         )
     together = _merged((device, span) for own in spans for device, found in own.items() for span in found)
-    return ChainMemory(tuple(levels), _size(together), sum(level.cache_bytes for level in levels))
+    packed = {
+        id(getattr(x.model, "module", None)): _packed_bytes(x.model) for x in chain.levels if _packed_bytes(x.model)
+    }
+    caches = sum(level.cache_bytes for level in levels)
+    return ChainMemory(tuple(levels), _size(together), caches, sum(packed.values()))
 
 
 class CachePeaks:
@@ -90,11 +99,8 @@ class CachePeaks:
     def memory(self) -> ChainMemory:
         """``chain_memory`` with each level's cache at its largest."""
         counted = chain_memory(self._chain)
-        levels = tuple(
-            LevelMemory(x.level, x.weight_bytes, peak, x.cache_bytes_per_slot, x.shared_bytes)
-            for x, peak in zip(counted.levels, self._peaks, strict=True)
-        )
-        return ChainMemory(levels, counted.weight_bytes, sum(self._peaks))
+        levels = tuple(replace(x, cache_bytes=peak) for x, peak in zip(counted.levels, self._peaks, strict=True))
+        return replace(counted, levels=levels, cache_bytes=sum(self._peaks))
 
 
 def process_peaks(status: Path = Path("/proc/self/status")) -> dict[str, Any]:
@@ -190,6 +196,11 @@ def _overlap(ours: Spans, theirs: Spans) -> Spans:
 def _size(spans: Mapping[str, Sequence[tuple[int, int]]]) -> int:
     """Bytes in all spans."""
     return sum(end - begin for own in spans.values() for begin, end in own)
+
+
+def _packed_bytes(model: Any) -> int:
+    """What a level's runtime keeps beside the module's weights."""
+    return int(getattr(model, "packed_bytes", 0))
 
 
 def _per_slot(cache: Any) -> float | None:

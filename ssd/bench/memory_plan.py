@@ -22,6 +22,8 @@ from ssd.bench.bundled_drafts import DRAFT_FOLDER, VOCABULARY, VOCABULARY_FILE
 from ssd.bench.memory import weight_spans
 from ssd.bench.sources import BundledDraft, Folder, Hub, Source, Wheel
 from ssd.core.model import CachedModel
+from ssd.runtime.packing import can_pack
+from ssd.runtime.weights import FAMILIES, read_weights
 
 WIDTH = 2  # tokens of the pass without memory
 MEMINFO, GROUP_LIMIT = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
@@ -37,6 +39,7 @@ class LevelPlan:
         outputs: ids it can emit; ``None`` for a look-up or if not known.
         problem: why the engine cannot run the model.
         unknown: why something is not known before loading.
+        packed_bytes: copies of the weights that the level's runtime keeps beside them; 0 while weights are not known.
     """
 
     weight_bytes: int | None = None
@@ -44,12 +47,20 @@ class LevelPlan:
     outputs: int | None = None
     problem: str | None = None
     unknown: str | None = None
+    packed_bytes: int = 0
 
 
 LOOK_UP = LevelPlan(0, 0.0)
 
 
-def plan_level(source: Source, config: PreTrainedConfig, dtype: torch.dtype, label: str) -> LevelPlan:
+def plan_level(
+    source: Source,
+    config: PreTrainedConfig,
+    dtype: torch.dtype,
+    label: str,
+    runtime: str = "eager",
+    device: str = "cpu",
+) -> LevelPlan:
     """What a level of this source and configuration takes in ``dtype``; ``label`` begins a problem."""
     if getattr(config, "quantization_config", None) is not None:
         return LevelPlan(unknown=f"{label}: quantised, its size is known after loading")
@@ -60,7 +71,8 @@ def plan_level(source: Source, config: PreTrainedConfig, dtype: torch.dtype, lab
     weights = sum(end - begin for own in weight_spans(module).values() for begin, end in own)
     outputs = int(module.get_output_embeddings().weight.shape[0])
     try:
-        return LevelPlan(weights, _cache_bytes(module, label), outputs)
+        cache = _cache_bytes(module, label)
+        return LevelPlan(weights, cache, outputs, packed_bytes=_packed_bytes(module, dtype, runtime, device))
     except ValueError as error:
         text = str(error)
         return LevelPlan(weights, None, outputs, problem=text if text.startswith(label) else f"{label}: {text}")
@@ -103,6 +115,17 @@ def _cache_bytes(module: Any, label: str) -> float:
     return model.cache.bytes() / WIDTH
 
 
+def _packed_bytes(module: Any, dtype: torch.dtype, runtime: str, device: str) -> int:
+    """Bytes of the copies that ``LeanModel`` makes of a module in the order in which the processor reads them."""
+    if runtime != "graph" or module.config.model_type not in FAMILIES or device.partition(":")[0] != "cpu":
+        return 0
+    if not can_pack(torch.device("cpu"), dtype):
+        return 0
+    weights = read_weights(module)
+    matrices = [weights.head, *(m for x in weights.layers for m in (x.qkv, x.out, x.gate_up, x.down))]
+    return sum(m.numel() * m.element_size() for m in matrices)
+
+
 @dataclass(frozen=True)
 class DevicePlan:
     """What one device has to hold.
@@ -112,6 +135,7 @@ class DevicePlan:
         cache_bytes: keys and values at the planned batch and length.
         limit_bytes: what is free there now; ``None`` if the system does not tell.
         complete: whether every level on it is known; if not, it takes more than these.
+        packed_bytes: copies of weights that runtimes keep, those of one model counted once.
     """
 
     device: str
@@ -119,16 +143,22 @@ class DevicePlan:
     cache_bytes: int
     limit_bytes: int | None
     complete: bool
+    packed_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """What is known to be needed."""
+        return self.weight_bytes + self.packed_bytes + self.cache_bytes
 
     @property
     def fits(self) -> bool:
         """Whether what is known fits what is free."""
-        return self.limit_bytes is None or self.weight_bytes + self.cache_bytes <= self.limit_bytes
+        return self.limit_bytes is None or self.needed_bytes <= self.limit_bytes
 
 
 def room_for_copy(device: DevicePlan) -> bool:
     """Whether a copy of the levels in 32 bits fits beside them; they may be held in 16."""
-    needed = 3 * device.weight_bytes + 2 * device.cache_bytes
+    needed = 3 * device.weight_bytes + device.packed_bytes + 2 * device.cache_bytes
     return device.complete and (device.limit_bytes is None or needed <= device.limit_bytes)
 
 
@@ -152,7 +182,8 @@ def plan_devices(levels: Sequence[tuple[str, str, LevelPlan, int | None]]) -> li
         complete = None not in weights.values() and all(cache is not None for *_, cache in own)
         total = sum(size or 0 for size in weights.values())
         caches = sum(cache or 0 for *_, cache in own)
-        plans.append(DevicePlan(device, total, caches, free_bytes(device), complete))
+        packed = {key: plan.packed_bytes for key, plan, _ in own if plan.packed_bytes}
+        plans.append(DevicePlan(device, total, caches, free_bytes(device), complete, sum(packed.values())))
     return plans
 
 

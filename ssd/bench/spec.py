@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from ssd.bench.method_spec import SCHEDULES, EdgeSpec, MethodSpec
 from ssd.bench.yaml_text import read_yaml
 from ssd.core.requests import Sampling
 from ssd.pipeline.settings import PipelineSettings
@@ -15,8 +16,6 @@ from ssd.runtime.names import RUNTIMES
 
 T = TypeVar("T")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-KINDS = ("chain", "transformers_ar", "transformers_assisted", "transformers_lookup")
-SCHEDULES = ("serial", "pipelined")
 CHAINS = Path(__file__).parent / "chains"
 
 
@@ -46,16 +45,6 @@ class LevelSpec:
 
 
 @dataclass(frozen=True)
-class EdgeSpec:
-    """The fields of ``ssd.core.chain.Edge``, which checks them."""
-
-    gamma: int
-    window: str = "at_least"
-    window_value: float | None = None
-    verification: str = "token"
-
-
-@dataclass(frozen=True)
 class ChainSpec:
     """Levels from the smallest draft to the target, and the edges between them."""
 
@@ -79,50 +68,6 @@ class ChainSpec:
                 raise ValueError(f"levels[{k}].{name}: {value!r} has no meaning for {level.source!r}, a look-up")
         if k < len(self.edges) and self.edges[k].window == "confidence":
             raise ValueError(f"edges[{k}].window: 'confidence' has no meaning for {level.source!r}, a look-up")
-
-
-@dataclass(frozen=True)
-class MethodSpec:
-    """One method of a run, over levels of the run's chain.
-
-    Attributes:
-        kind: ``chain`` for our decoder, else a baseline of transformers.
-        levels: which levels take part, by index from the bottom or, negative, from the target (-1), or
-            ``"ngram"`` as a level 0; empty: the whole chain (``chain``), the target alone (the others).
-            ``transformers_assisted`` takes the draft and the target.
-        edges: edges of the sub-chain; empty: the chain's own.
-        gamma: draft length of ``transformers_assisted`` and ``transformers_lookup``.
-        schedule: one of ``SCHEDULES``, for our decoder with a draft; ``None``: the run's.
-        pipeline: workers of a pipelined schedule; ``None``: the run's.
-        cores: CPU cores this process is pinned to while the method runs serially; empty: all it may use.
-    """
-
-    kind: str = "chain"
-    levels: tuple[int | str, ...] = ()
-    edges: tuple[EdgeSpec, ...] = ()
-    gamma: int | None = None
-    schedule: str | None = None
-    pipeline: PipelineSettings | None = None
-    cores: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind: {self.kind!r} is not one of {', '.join(KINDS)}")
-        self._check_schedule()
-        if (self.gamma is not None) != (self.kind in ("transformers_assisted", "transformers_lookup")):
-            raise ValueError(f"gamma: {self.gamma!r} does not fit kind {self.kind!r}")
-        if self.gamma is not None and self.gamma < 1:
-            raise ValueError(f"gamma: expected an integer >= 1, got {self.gamma!r}")
-
-    def _check_schedule(self) -> None:
-        if self.schedule not in (None, *SCHEDULES):
-            raise ValueError(f"schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
-        if self.kind != "chain" and (self.schedule or self.pipeline):
-            raise ValueError(f"schedule: {self.schedule!r} does not fit kind {self.kind!r}")
-        if self.schedule == "serial" and self.pipeline:
-            raise ValueError("pipeline: it has no meaning under schedule 'serial'")
-        if self.cores and self.schedule == "pipelined":
-            raise ValueError(f"cores: {list(self.cores)!r}; a pipelined method has its cores in pipeline.cores")
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ssd.bench.chain_check import inspect_levels
 from ssd.bench.loading import NGRAM, Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.methods import ChainMethod, Method
 from ssd.bench.shared_weights import full_vocabulary
-from ssd.bench.spec import ChainSpec, MethodSpec, RunSpec
+from ssd.bench.spec import ChainSpec, RunSpec
 from ssd.bench.transformers_methods import TransformersAR, TransformersAssisted, TransformersPromptLookup
 
 
 def sub_chain(chain: ChainSpec, method: MethodSpec) -> ChainSpec:
-    """The levels and edges of ``chain`` that a method uses."""
+    """The levels and edges of ``chain`` that a method uses, its models computed as the method says."""
     if method.kind != "chain":
         return ChainSpec(chain.levels[-1:])
-    if not method.levels:
-        return ChainSpec(chain.levels, method.edges or chain.edges)
-    levels = tuple(NGRAM if isinstance(k, str) else chain.levels[k] for k in method.levels)
-    return ChainSpec(levels, method.edges)
+    levels = tuple(NGRAM if isinstance(k, str) else chain.levels[k] for k in method.levels) or chain.levels
+    if method.runtime is not None:  # a look-up has no passes to compute
+        levels = tuple(x if x.is_ngram else replace(x, runtime=method.runtime) for x in levels)
+    return ChainSpec(levels, method.edges or (() if method.levels else chain.edges))
 
 
 def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Method:
@@ -48,11 +50,16 @@ def build(name: str, method: MethodSpec, spec: RunSpec, loader: Loader) -> Metho
 
 def build_all(spec: RunSpec, loader: Loader) -> list[Method]:
     """Every method of a run, in the order of the spec; all are checked before any weights are read."""
+    check_methods(spec)
+    return [build(name, method, spec, loader) for name, method in spec.methods.items()]
+
+
+def check_methods(spec: RunSpec) -> None:
+    """Raise ValueError for levels of the chain or of a method that cannot be built, before any weights are read."""
     check_levels(spec.chain)
     for name, method in spec.methods.items():
         with _named(f"methods.{name}"):
             check_levels(sub_chain(spec.chain, method))
-    return [build(name, method, spec, loader) for name, method in spec.methods.items()]
 
 
 def check_levels(chain: ChainSpec) -> None:

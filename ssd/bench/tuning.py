@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ssd.bench.method_spec import EdgeSpec, MethodSpec
 from ssd.bench.metrics import tokens_per_second
 from ssd.bench.records import group_by
-from ssd.bench.spec import EdgeSpec, MethodSpec, parse
+from ssd.bench.spec import parse
 
 
 @dataclass(frozen=True)
