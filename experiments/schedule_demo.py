@@ -26,7 +26,7 @@ from experiments.console import ProgressLine, say
 from experiments.publish import publish
 from experiments.schedule_fit import Fit, Simulated, mean_tokens
 from experiments.schedule_methods import AR, BOTH, Variant, alone, chosen, variants
-from experiments.schedule_page import page
+from experiments.schedule_page import claims, page
 from experiments.schedule_rows import fit_rows, overlap_rows, sentences, speed_rows
 from ssd.bench.acceptance import Record
 from ssd.bench.experiment import run_pass
@@ -91,7 +91,7 @@ class Demo:
         ]
         print_table([row.as_dict() for row in rows], SUMMARY_COLUMNS)
         said = sentences(best, rows)
-        say("\n".join(said))
+        say("\n".join([*said, *claims()[0]]))
         sources = [publish(measure, self.results), publish(tune, self.results)]
         (self.results / "tune" / TRACES_FILE).unlink()  # large, and their pass times are in simulated.json
         write_summary(self.results / "summary.json", sources, rows)

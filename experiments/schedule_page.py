@@ -14,10 +14,12 @@ from analysis.trace_rows import TRACE_COLUMNS, decoding, trace_rows
 from analysis.what_if_page import Picture, WhatIfPage, write
 from experiments.schedule_fit import Simulated
 from experiments.schedule_methods import AR, BOTH, Variant
+from ssd.bench.json_files import read_json
 from ssd.bench.records import Run
 from ssd.bench.summary import Row
 from ssd.plan.trace import Trace
 
+WHAT_IF = Path(__file__).resolve().parent.parent / "results" / "what_if" / "table.json"
 SIMULATED_COLUMNS = (
     Column("configuration"),
     Column("half"),
@@ -56,9 +58,9 @@ def page(
         WhatIfPage(
             title="Taking turns, or working ahead",
             lead="The same chains under a serial and a pipelined schedule, on the same cores.",
-            findings=said,
+            findings=[*said, *claims()[0]],
             facts=[(key, str(device[key])) for key in device if device[key] is not None][:4],
-            assumptions=assumptions(),
+            assumptions=[*assumptions(), *claims()[1]],
             pictures=pictures,
             tables=[
                 Table("Methods", METHOD_COLUMNS, method_rows(run.records, AR[BOTH])),
@@ -87,6 +89,15 @@ def simulated_row(s: Simulated) -> dict[str, Any]:
         "predicted_hits": s.predicted_hits,
         "measured_hits": s.measured_hits,
     }
+
+
+def claims(table: Path = WHAT_IF) -> tuple[list[str], list[tuple[str, str]]]:
+    """What the simulation of chains that cannot be run here says of the headline claims, and its assumptions."""
+    if not table.exists():
+        return ["Which claims need how many devices is not known here: run `make what-if`."], []
+    found = read_json(table)
+    said = [f"Simulated, not run here: {sentence}" for sentence in found["findings"][:4]]
+    return said, [(f"simulated elsewhere, {name}", text) for name, text in found["assumptions"].items()]
 
 
 def assumptions() -> list[tuple[str, str]]:
