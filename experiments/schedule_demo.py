@@ -24,7 +24,7 @@ from analysis.table import METHOD_COLUMNS, SUMMARY_COLUMNS, method_rows, print_t
 from experiments.bench_config import prompts_of, read_config
 from experiments.console import ProgressLine, say
 from experiments.publish import publish
-from experiments.schedule_fit import Fit, Simulated, mean_tokens
+from experiments.schedule_fit import Fit, mean_tokens
 from experiments.schedule_methods import AR, BOTH, Variant, alone, chosen, variants
 from experiments.schedule_page import claims, page
 from experiments.schedule_rows import fit_rows, overlap_rows, sentences, speed_rows
@@ -79,7 +79,7 @@ class Demo:
         fit = self._fit(records, traces)
         tokens = mean_tokens(records[AR[BOTH]])
         simulated = [fit.simulated(v, tokens) for v in self.variants]
-        write_json(self.results / "simulated.json", {"configurations": [entry(s) for s in simulated]})
+        write_json(self.results / "simulated.json", {"configurations": [s.as_dict() for s in simulated]})
         best = chosen(self.variants, tune.records)
         measure = self._stage("measure", best, traced=self.config["traced"])
         records, traces = by_method(measure), traces_of(measure)
@@ -128,19 +128,6 @@ def traces_of(run: Run) -> dict[str, list[Trace]]:
     for trace in read_traces(run.path / TRACES_FILE):
         found.setdefault(trace.name.rpartition(", ")[0], []).append(trace)
     return found
-
-
-def entry(s: Simulated) -> dict[str, Any]:
-    """A configuration as it stands in ``simulated.json``."""
-    return {
-        "configuration": s.variant.name,
-        "half": "fitted" if s.variant.fitted else "other",
-        "predicted_tokens_per_second": 1 / s.predicted,
-        "measured_tokens_per_second": 1 / s.measured,
-        "error": s.error,
-        "predicted_hit_rate": s.predicted_hits,
-        "measured_hit_rate": s.measured_hits,
-    }
 
 
 def tracing_cost(run: Run) -> float:

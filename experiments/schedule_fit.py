@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,18 @@ class Simulated:
     def error(self) -> float:
         """Predicted ÷ measured speed, minus 1."""
         return self.measured / self.predicted - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it stands in ``simulated.json`` and on the page."""
+        return {
+            "configuration": self.variant.name,
+            "half": "fitted" if self.variant.fitted else "other",
+            "predicted_tokens_per_second": 1 / self.predicted,
+            "measured_tokens_per_second": 1 / self.measured,
+            "error": self.error,
+            "predicted_hit_rate": self.predicted_hits,
+            "measured_hit_rate": self.measured_hits,
+        }
 
 
 class Fit:

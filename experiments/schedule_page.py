@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from analysis.figure_style import svg
 from analysis.gantt import gantt
@@ -23,11 +22,11 @@ WHAT_IF = Path(__file__).resolve().parent.parent / "results" / "what_if" / "tabl
 SIMULATED_COLUMNS = (
     Column("configuration"),
     Column("half"),
-    Column("predicted", "predicted tokens/s", ".1f"),
-    Column("measured", "measured tokens/s", ".1f"),
+    Column("predicted_tokens_per_second", "predicted tokens/s", ".1f"),
+    Column("measured_tokens_per_second", "measured tokens/s", ".1f"),
     Column("error", form="+.1%"),
-    Column("predicted_hits", "hit rate, predicted", ".0%"),
-    Column("measured_hits", "measured", ".0%"),
+    Column("predicted_hit_rate", "hit rate, predicted", ".0%"),
+    Column("measured_hit_rate", "measured", ".0%"),
 )
 
 
@@ -64,7 +63,7 @@ def page(
             pictures=pictures,
             tables=[
                 Table("Methods", METHOD_COLUMNS, method_rows(run.records, AR[BOTH])),
-                Table("Simulated against measured", SIMULATED_COLUMNS, [simulated_row(s) for s in simulated]),
+                Table("Simulated against measured", SIMULATED_COLUMNS, [s.as_dict() for s in simulated]),
                 Table("Summary", SUMMARY_COLUMNS, [row.as_dict() for row in rows]),
             ],
             kicker="schedules",
@@ -76,19 +75,6 @@ def page(
 def short(v: Variant, trace: Trace) -> Trace:
     """The trace under names that fit beside its lanes."""
     return Trace(v.placement, tuple(v.family.split("→")), trace.spans)
-
-
-def simulated_row(s: Simulated) -> dict[str, Any]:
-    """A configuration as a row of the page."""
-    return {
-        "configuration": s.variant.name,
-        "half": "fitted" if s.variant.fitted else "other",
-        "predicted": 1 / s.predicted,
-        "measured": 1 / s.measured,
-        "error": s.error,
-        "predicted_hits": s.predicted_hits,
-        "measured_hits": s.measured_hits,
-    }
 
 
 def claims(table: Path = WHAT_IF) -> tuple[list[str], list[tuple[str, str]]]:
