@@ -35,6 +35,9 @@ CHAIN ?= smollm2
 certify: $(STAMP)  ## exactness of a chain, shown: results/certify/CHAIN (under 15 minutes for the default)
 	$(BIN)/python -m experiments.certify chain=$(CHAIN)
 
+certify-pipelined: $(STAMP)  ## rungs 0 to 4 with every prediction right, every one wrong, and slow workers in turn
+	$(BIN)/python -m experiments.certify chain=$(CHAIN) schedule=pipelined
+
 check-chain: $(STAMP)  ## one page about a chain of your own: make check-chain CHAIN=my_chain.yaml
 	$(BIN)/python -m experiments.check chain=$(CHAIN)
 
@@ -85,4 +88,4 @@ readme-check: $(STAMP)  ## run the README's blocks on a fresh clone and check it
 clean:  ## remove the virtual environments and raw results
 	rm -rf .venv .venv-oldest results/raw
 
-.PHONY: help setup demo report fetch-docs pin bench certify check-chain verification plan plan-validate calibrate cascade schedule-demo runtime-bench what-if gpu-bench check test test-oldest readme-check clean
+.PHONY: help setup demo report fetch-docs pin bench certify certify-pipelined check-chain verification plan plan-validate calibrate cascade schedule-demo runtime-bench what-if gpu-bench check test test-oldest readme-check clean

@@ -1,7 +1,8 @@
-"""The certificate of a chain: ``python -m experiments.certify [chain=smollm2] [rungs=0,1,...] [key=value ...]``.
+"""The certificate of a chain: ``python -m experiments.certify [chain=smollm2] [schedule=pipelined] [key=value ...]``.
 
 Climbs the ladder of ``docs/certificate.md`` and writes ``results_dir/certify/CHAIN/certificate.json`` and
-``certificate.html``, both replaced after every rung; with ``temperatures=FILE`` into ``CHAIN_FILE``.
+``certificate.html``, both replaced after every rung; with ``temperatures=FILE`` into ``CHAIN_FILE``, with
+``schedule=pipelined`` into ``CHAIN-pipelined``.
 Exit status: 0 if the chain passed, 1 if it failed, 2 for a wrong argument, 3 if nothing failed but a rung could
 not tell.
 """
@@ -22,7 +23,7 @@ import torch
 from analysis.certificate import duration
 from analysis.certificate import title as headline
 from analysis.certificate_html import write
-from experiments.certify_config import CertifySpec, read_config
+from experiments.certify_config import CertifySpec, kind_of_workers, read_config
 from experiments.console import ProgressLine, say
 from experiments.report import references
 from ssd.bench.chain_check import inspect_levels
@@ -34,9 +35,10 @@ from ssd.bench.prompts import encode
 from ssd.bench.spec import ChainSpec
 from ssd.calibrate.saved import Temperatures
 from ssd.certify.certificate import Certificate, matrix_of, outcome, uncaught
-from ssd.certify.ladder import Arguments, Step, climb_all, steps
-from ssd.certify.matrix import matrix
-from ssd.certify.result import Rung
+from ssd.certify.ladder import RUNGS, Arguments, Step, climb_all, steps
+from ssd.certify.matrix import matrix, matrix_ahead
+from ssd.certify.result import Check, Rung
+from ssd.certify.schedules import Pipelined, in_turn
 from ssd.certify.sizes import Sizes
 from ssd.core.requests import Override, Sampling
 
@@ -44,6 +46,9 @@ ROOT = Path(__file__).resolve().parent.parent
 STATUS = {"passed": 0, "failed": 1, "inconclusive": 3}
 PAGE = "certificate.html"
 NARROW = ("bfloat16", "float16")
+TINY = (1, 2)  # rungs that bring chains of their own
+IDENTITY = 3
+"""The rung whose workers are processes on a CPU; the others make many chains, and a process takes seconds to start."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -93,10 +98,10 @@ def climb(material: Material, certificate: Certificate, command: str) -> None:
     def note(rows: Sequence[Mapping[str, Any]]) -> None:
         certificate.describe(quality=rows)
 
-    climb_all(steps(spec.rungs, material.arguments(note, command)), after, before)
+    climb_all(material.ladder(material.arguments(note, command)), after, before)
     if spec.matrix:
         say("planted faults")
-        plant_all(certificate)
+        plant_all(certificate, matrix if spec.schedule == "serial" else matrix_ahead)
         say(matrix_text(certificate.data["matrix"]))
 
 
@@ -131,6 +136,26 @@ class Material:
             }
             | seed,
         }
+
+    def ladder(self, arguments: Arguments) -> list[Step]:
+        """The rungs asked for; under the pipelined schedule those on the chain itself under each regime in turn."""
+        if self.spec.schedule == "serial":
+            return steps(self.spec.rungs, arguments)
+        return [self._pipelined(n, arguments) for n in self.spec.rungs]
+
+    def _pipelined(self, number: int, arguments: Arguments) -> Step:
+        """A rung under the pipelined schedule."""
+        given = arguments.get(number, {})
+
+        def climb(schedule: str | Pipelined) -> Sequence[Check]:
+            found = given() if callable(given) else given
+            return steps([number], {number: {**found, "schedule": schedule}})[0].climb()
+
+        def climb_here() -> Sequence[Check]:
+            kind = kind_of_workers(self.chain) if number == IDENTITY else "thread"
+            return climb("pipelined") if number in TINY else in_turn(climb, kind)
+
+        return Step(number, RUNGS[number].title, climb_here)
 
     def wide(self, sizes: Sizes) -> dict[str, Any]:
         """As ``decoding``, with every level of fewer than 32 bits held in float32."""
@@ -173,7 +198,7 @@ def in_float32(chain: ChainSpec) -> ChainSpec:
     return replace(chain, levels=levels)
 
 
-def plant_all(certificate: Certificate) -> None:
+def plant_all(certificate: Certificate, plant: Callable[..., Any]) -> None:
     """The matrix of planted faults stands in the certificate, row by row; what ends it early stands there too."""
     began, rows = time.perf_counter(), []
 
@@ -182,7 +207,7 @@ def plant_all(certificate: Certificate) -> None:
         certificate.describe(matrix=matrix_of(rows, time.perf_counter() - began))
 
     try:
-        matrix(after=after)
+        plant(after=after)
     except Exception as error:
         told = f"{type(error).__name__}: {' '.join(str(error).split())}"
         certificate.describe(matrix=matrix_of(rows, time.perf_counter() - began, told))

@@ -22,11 +22,12 @@ from ssd.certify.cache_free import compare_proposals
 from ssd.certify.consistency import contradictions
 from ssd.certify.goodness_of_fit import poisson_binomial_p
 from ssd.certify.result import Check
+from ssd.certify.schedules import with_target
 from ssd.certify.subchains import alone, check_drafts, check_wide, self_draft, tempered, verified
 from ssd.certify.whole_pass import SLACK, level_law, rounding, whole_logits
 from ssd.core import randomness as rng
 from ssd.core.chain import Chain
-from ssd.core.generate import generate
+from ssd.core.generate import Schedule, generate
 from ssd.core.requests import Generation, Override, Request, Round, Sampling
 
 Prompts = Sequence[Sequence[int]]
@@ -50,6 +51,7 @@ def check_bookkeeping(
     gammas: Sequence[int] = (4,),
     rows: int = 16,
     seed: int = 0,
+    schedule: str | Schedule = "serial",
 ) -> list[Check]:
     """Checks of the rounds and caches of ``chain``, held in float32 or wider.
 
@@ -59,13 +61,14 @@ def check_bookkeeping(
         gammas: draft lengths of the self-drafts.
         rows: sequences behind the comparison of accepted tokens with their overlaps.
         seed: of all draws.
+        schedule: of the chains with a draft. Were its workers processes, uniforms of 0 would be the target's alone.
     """
     check_wide(chain, "bookkeeping")
     check_drafts(chain, "bookkeeping")
-    books = _Books()
+    books = _Books(schedule)
     checks = [*_self_drafts(chain, prompts, tokens, gammas, seed, books)]
     checks += _acceptance(chain, prompts, tokens, rows, seed, books)
-    checks += [_zero_uniforms(chain, prompts, tokens, seed)]
+    checks += [_zero_uniforms(chain, prompts, tokens, seed, schedule)]
     checks += [*_cache_free(chain, prompts, tokens, seed, books)]
     return [*checks, books.check()]
 
@@ -73,16 +76,18 @@ def check_bookkeeping(
 class _Books:
     """Whether everything the generations of this rung say agrees with itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, schedule: str | Schedule) -> None:
+        self.schedule = schedule
         self.n = 0
         self.wrong: list[str] = []
 
     def run(self, chain: Chain, requests: Sequence[Request]) -> list[Generation]:
         """``generate``, audited."""
-        results = generate(chain, requests)
+        results = generate(chain, requests, self.schedule)
         self.n += len(results)
+        together = with_target(chain, self.schedule)
         for request, result in zip(requests, results, strict=True):
-            self.wrong += contradictions(chain, request, result)
+            self.wrong += contradictions(chain, request, result, together)
         return results
 
     def check(self) -> Check:
@@ -224,7 +229,7 @@ def zero_uniforms() -> Iterator[None]:
         yield
 
 
-def _zero_uniforms(chain: Chain, prompts: Prompts, tokens: int, seed: int) -> Check:
+def _zero_uniforms(chain: Chain, prompts: Prompts, tokens: int, seed: int, schedule: str | Schedule) -> Check:
     """With every uniform 0, each test passes that can and each draw takes the lowest id it can.
 
     Drafts are unfiltered and the target keeps half its mass, so it must turn down what they propose.
@@ -238,7 +243,7 @@ def _zero_uniforms(chain: Chain, prompts: Prompts, tokens: int, seed: int) -> Ch
         ("by block", verified(open_drafts, "block")),
     ):
         with zero_uniforms():
-            results = generate(each, requests)
+            results = generate(each, requests, schedule)
         for request, result in zip(requests, results, strict=True):
             n += len(result.ids)
             impossible += [f"{words}: {text}" for text in _impossible(chain, request, result.ids)]
@@ -264,7 +269,7 @@ def _cache_free(chain: Chain, prompts: Prompts, tokens: int, seed: int, books: _
         ("by block", PLAIN, "block"),
     ):
         each, requests = verified(bare, verification), _requests(prompts, sampling, tokens, seed + 1)
-        found = compare_proposals(each, requests)
+        found = compare_proposals(each, requests, books.schedule)
         n = max(found.proposals, 1)
         passed = not found.faults and found.proposals > 0 and (sampling is GREEDY or len(found.ties) <= 1)
         # Every proposed token is drawn or tested on its own level, and tested at most once on the next: 2 a token.

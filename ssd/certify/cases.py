@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import torch
 
+from ssd.certify.schedules import REGIMES, WORKERS, Pipelined
 from ssd.certify.table_models import Logits, TableScorer, blended, hashed
 from ssd.certify.tiny_models import VOCAB, near, tiny_gpt2, tiny_llama, with_draft_vocabulary, with_positions
 from ssd.core.chain import Chain, Edge, Level
@@ -18,6 +20,7 @@ from ssd.core.ngram import Ngram
 from ssd.core.requests import Override, Request
 
 MODELS = ("llama", "gpt2", "tables")
+SCHEDULES = ("serial", *(f"pipelined {regime}" for regime in REGIMES))
 OUTPUTS = ("same", "unsorted map", "smaller", "larger", "ngram")  # a draft's output ids; the last looks up instead
 TABLE_VOCAB = 6
 _MAP = random.Random(0).sample(range(VOCAB), 40)
@@ -57,7 +60,8 @@ class Case:
         requests: the rows, in order.
         weights: which random target, and which drafts near it.
         tight: whether the target's positions end where the longest row needs its last one.
-        schedule: the decoder's.
+        schedule: the decoder's, ``serial`` or ``pipelined`` and one of ``ssd.certify.schedules.REGIMES``.
+        workers: of a pipelined schedule, one of ``ssd.certify.schedules.WORKERS``.
     """
 
     model: str
@@ -66,12 +70,17 @@ class Case:
     weights: int = 0
     tight: bool = False
     schedule: str = "serial"
+    workers: str = "target alone"
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise ValueError(f"case.model: {self.model!r} is not one of {', '.join(MODELS)}")
         if not self.requests:
             raise ValueError("case.requests: at least one is needed")
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"case.schedule: {self.schedule!r} is not one of {', '.join(SCHEDULES)}")
+        if self.workers not in WORKERS:
+            raise ValueError(f"case.workers: {self.workers!r} is not one of {', '.join(WORKERS)}")
 
     @property
     def vocab(self) -> int:
@@ -91,6 +100,19 @@ def whole_history(ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
     """A logits processor whose effect depends on every token before the position, and on where each stands."""
     weighted = int((ids[0] * torch.arange(1, ids.shape[1] + 1)).sum())
     return scores + torch.sin(torch.arange(scores.shape[1], dtype=scores.dtype) * 1.7 + weighted)
+
+
+@contextmanager
+def schedule_of_case(case: Case) -> Iterator[str | Pipelined]:
+    """The schedule of a case; its workers are gone afterwards."""
+    if case.schedule == "serial":
+        yield case.schedule
+        return
+    schedule = Pipelined(case.schedule.removeprefix("pipelined "), workers=case.workers)
+    try:
+        yield schedule
+    finally:
+        schedule.close()
 
 
 def vocabulary(model: str) -> int:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ssd.core.chain import Chain
 from ssd.core.requests import Generation, Request, Round
 
 
-def contradictions(chain: Chain, request: Request, g: Generation) -> list[str]:
-    """What does not hold of a generation, each claim in words; empty when it agrees with itself."""
-    claims = itertools.chain(_round_claims(chain, request, g), _origin_claims(chain, g), _clock_claims(chain, g))
+def contradictions(chain: Chain, request: Request, g: Generation, together: Collection[int] | None = None) -> list[str]:
+    """What does not hold of a generation, each claim in words; empty when it agrees with itself.
+
+    Args:
+        together: levels that take turns with the target; all of them by default, as under the serial schedule.
+            Passes of the others ran beside theirs.
+    """
+    levels = range(chain.depth + 1)
+    claims = itertools.chain(
+        _round_claims(chain, request, g),
+        _origin_claims(chain, g),
+        _clock_claims(g, levels if together is None else together),
+        _ahead_claims(chain, g, together is None or len(together) == len(levels)),
+    )
     return [words for holds, words in claims if not holds]
 
 
@@ -59,12 +70,18 @@ def _origin_claims(chain: Chain, g: Generation) -> Iterator[tuple[bool, str]]:
         yield agree, f"a level emitted a token iff the one above drafted it: {fates}"
 
 
-def _clock_claims(chain: Chain, g: Generation) -> Iterator[tuple[bool, str]]:
+def _clock_claims(g: Generation, together: Collection[int]) -> Iterator[tuple[bool, str]]:
     first = g.arrivals[0][1] if g.arrivals else 0
     yield g.first_pass_tokens == first, f"first_pass_tokens {g.first_pass_tokens} is the first arrival {first}"
     times = [0.0, *(t for t, _ in g.arrivals), g.seconds.total]
     yield times == sorted(times), f"time goes on: {times}"
     s = g.seconds
-    parts = s.prefill + sum(s.passes) + s.rest
+    parts = s.prefill + sum(s.passes[k] for k in together) + s.rest
     yield math.isclose(parts, s.total, abs_tol=1e-9), f"the parts of the time, {parts} s, make up {s.total} s"
     yield min(s.prefill, s.rest, *s.passes) >= 0, f"no time is negative: {s}"
+
+
+def _ahead_claims(chain: Chain, g: Generation, serial: bool) -> Iterator[tuple[bool, str]]:
+    edges = 0 if serial else chain.depth
+    yield len(g.ahead) == edges, f"drafts made ahead are told of {edges} edges: {g.ahead}"
+    yield all(min(edge) >= 0 for edge in g.ahead), f"no count is negative: {g.ahead}"

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ssd.certify.ahead import check_ahead
 from ssd.certify.enumerated_settings import FAMILIES
 from ssd.certify.exact_laws import TOLERANCE, chain_law, difference, target_law
 from ssd.certify.result import Check
 from ssd.core.reference import Twin
 
 
-def check_enumeration(families: Iterable[str] = tuple(FAMILIES), twin: type[Twin] = Twin) -> list[Check]:
+def check_enumeration(
+    families: Iterable[str] = tuple(FAMILIES), twin: type[Twin] = Twin, schedule: str = "serial"
+) -> list[Check]:
     """One check per family of settings: the law of every sequence is the target's to ``TOLERANCE``.
 
     About seven seconds of one core for all of them; a check ends at the first chain that is off.
@@ -21,6 +24,7 @@ def check_enumeration(families: Iterable[str] = tuple(FAMILIES), twin: type[Twin
     Args:
         families: keys of ``FAMILIES``.
         twin: whose law is enumerated; replaced by a faulty one in negative controls.
+        schedule: ``serial``, or ``pipelined`` to enumerate with drafts made ahead as well.
 
     Raises:
         ValueError: naming the family that does not exist.
@@ -29,7 +33,8 @@ def check_enumeration(families: Iterable[str] = tuple(FAMILIES), twin: type[Twin
     for name in chosen:
         if name not in FAMILIES:
             raise ValueError(f"families: {name!r} is not one of {', '.join(FAMILIES)}")
-    return [_family(name, twin) for name in chosen]
+    checks = [_family(name, twin) for name in chosen]
+    return [*checks, *check_ahead()] if schedule == "pipelined" else checks
 
 
 def _family(name: str, twin: type[Twin]) -> Check:

@@ -16,7 +16,7 @@ from ssd.certify.result import Check
 from ssd.certify.subchains import alone, check_drafts, check_wide, verified
 from ssd.certify.whole_pass import ROUNDING, whole_logits
 from ssd.core.chain import Chain
-from ssd.core.generate import generate
+from ssd.core.generate import Schedule, generate
 from ssd.core.requests import Request, Sampling
 
 Ids = tuple[int, ...]
@@ -38,7 +38,13 @@ class Outputs:
 
 
 def check_identity(
-    chain: Chain, prompts: Sequence[Sequence[int]], *, tokens: int = 24, batch: int = 8, seed: int = 0
+    chain: Chain,
+    prompts: Sequence[Sequence[int]],
+    *,
+    tokens: int = 24,
+    batch: int = 8,
+    seed: int = 0,
+    schedule: str | Schedule = "serial",
 ) -> list[Check]:
     """Checks that greedy outputs of ``chain``, held in float32 or wider, are AR's.
 
@@ -47,6 +53,7 @@ def check_identity(
         tokens: new tokens a row.
         batch: rows decoded together, at least 2.
         seed: of the rows that sample beside the others.
+        schedule: of the chain; AR has none.
     """
     check_wide(chain, "identity")
     check_drafts(chain, "identity")
@@ -54,10 +61,10 @@ def check_identity(
     own = {name: greedy(alone(chain), [ids], tokens)[0] for name, ids in rows.items()}
     noise, whole = whole_pass_checks(chain, rows, own)
     runs = [
-        Outputs("chain, 1 row", one_by_one(chain, rows, tokens), own),
+        Outputs("chain, 1 row", one_by_one(chain, rows, tokens, schedule), own),
         Outputs(f"AR, {batch} rows", together(alone(chain), rows, tokens), own),
-        _with_ends(verified(chain, "token"), rows, own, tokens),
-        _beside_sampling(verified(chain, "block"), rows, own, tokens, seed),
+        _with_ends(verified(chain, "token"), rows, own, tokens, schedule),
+        _beside_sampling(verified(chain, "block"), rows, own, tokens, seed, schedule),
     ]
     return [noise, whole, *(identity_check(chain, rows, run) for run in runs)]
 
@@ -70,15 +77,15 @@ def ragged(prompts: Sequence[Sequence[int]], batch: int) -> dict[str, Ids]:
     return {f"row {i}": ids[: len(ids) - i % 3] for i, ids in enumerate(chosen)}
 
 
-def greedy(chain: Chain, prompts: Sequence[Ids], tokens: int) -> list[Ids]:
+def greedy(chain: Chain, prompts: Sequence[Ids], tokens: int, schedule: str | Schedule = "serial") -> list[Ids]:
     """Outputs at temperature 0, all prompts in one batch."""
     requests = [Request(ids, Sampling(0.0), max_new_tokens=tokens) for ids in prompts]
-    return [g.ids for g in generate(chain, requests)]
+    return [g.ids for g in generate(chain, requests, schedule)]
 
 
-def one_by_one(chain: Chain, rows: dict[str, Ids], tokens: int) -> dict[str, Ids]:
+def one_by_one(chain: Chain, rows: dict[str, Ids], tokens: int, schedule: str | Schedule = "serial") -> dict[str, Ids]:
     """Greedy outputs of all rows, each in a batch of its own."""
-    return {name: greedy(chain, [ids], tokens)[0] for name, ids in rows.items()}
+    return {name: greedy(chain, [ids], tokens, schedule)[0] for name, ids in rows.items()}
 
 
 def together(chain: Chain, rows: dict[str, Ids], tokens: int) -> dict[str, Ids]:
@@ -86,25 +93,29 @@ def together(chain: Chain, rows: dict[str, Ids], tokens: int) -> dict[str, Ids]:
     return dict(zip(rows, greedy(chain, list(rows.values()), tokens), strict=True))
 
 
-def _with_ends(chain: Chain, rows: dict[str, Ids], own: dict[str, Ids], tokens: int) -> Outputs:
+def _with_ends(
+    chain: Chain, rows: dict[str, Ids], own: dict[str, Ids], tokens: int, schedule: str | Schedule
+) -> Outputs:
     """Every second row is told that a token AR gave half-way ends a text."""
     requests, wanted = [], {}
     for i, (name, ids) in enumerate(rows.items()):
         ends = own[name][len(own[name]) // 2 :][:1] if i % 2 else ()
         requests.append(Request(ids, Sampling(0.0), max_new_tokens=tokens, eos_ids=ends))
         wanted[name] = own[name][: own[name].index(ends[0]) + 1] if ends else own[name]
-    found = {name: g.ids for name, g in zip(rows, generate(chain, requests), strict=True)}
+    found = {name: g.ids for name, g in zip(rows, generate(chain, requests, schedule), strict=True)}
     return Outputs(f"chain, {len(rows)} rows that end in turn, by token", found, wanted)
 
 
-def _beside_sampling(chain: Chain, rows: dict[str, Ids], own: dict[str, Ids], tokens: int, seed: int) -> Outputs:
+def _beside_sampling(
+    chain: Chain, rows: dict[str, Ids], own: dict[str, Ids], tokens: int, seed: int, schedule: str | Schedule
+) -> Outputs:
     """Every second row samples, the first of all included, so that no rule for greedy batches applies."""
     settings = [Sampling(float(i % 2 == 0)) for i in range(len(rows))]
     requests = [
         Request(ids, sampling, seed, max_new_tokens=tokens, ignore_eos=True)
         for ids, sampling in zip(rows.values(), settings, strict=True)
     ]
-    found = zip(rows, settings, generate(chain, requests), strict=True)
+    found = zip(rows, settings, generate(chain, requests, schedule), strict=True)
     kept = {name: g.ids for name, sampling, g in found if sampling.temperature == 0}
     return Outputs(f"chain, {len(kept)} rows beside others that sample, by block", kept, {x: own[x] for x in kept})
 

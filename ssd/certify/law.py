@@ -19,7 +19,7 @@ from ssd.certify.subchains import alone, check_drafts, check_wide, pair, tempere
 from ssd.certify.transform import by_ratio, uniforms
 from ssd.certify.whole_pass import SLACK, drawn_law, level_law, whole_logits
 from ssd.core.chain import Chain
-from ssd.core.generate import generate
+from ssd.core.generate import Schedule, generate
 from ssd.core.requests import Override, Request, Sampling
 
 ALARM = 1e-3
@@ -92,6 +92,7 @@ def check_law(
     settings: Sequence[Sampling] = SETTINGS,
     overrides: Sequence[Override] = MIXED,
     seed: int = 0,
+    schedule: str | Schedule = "serial",
 ) -> list[Check]:
     """Tests of the law of ``chain``, held in float32 or wider; together they fail a correct one at rate ``ALARM``.
 
@@ -104,6 +105,7 @@ def check_law(
         settings: of the rows, in turn; temperature, top-k, top-p and min-p only, temperature above 0.
         overrides: of the draft levels, in turn from level 0 on.
         seed: of the first repeat.
+        schedule: of the chains with a draft.
     """
     check_wide(chain, "the law")
     check_drafts(chain, "the law")
@@ -114,7 +116,7 @@ def check_law(
     made = [
         each
         for place, (name, variant) in enumerate(chains.items())
-        for each in _draws(name, variant, prompts, length, batch, repeats, settings, seed + place * repeats)
+        for each in _draws(name, variant, prompts, length, batch, repeats, settings, seed + place * repeats, schedule)
     ]
     evidence = gather(tempered(chain, overrides), prompts, settings, made)
     return [*_support_checks(evidence), *_law_checks(tempered(chain, overrides), prompts, settings, evidence)]
@@ -147,6 +149,7 @@ def _draws(
     repeats: int,
     settings: Sequence[Sampling],
     seed: int,
+    schedule: str | Schedule,
 ) -> Iterator[Draw]:
     """The continuations of one variant; rows take prompts in turn, and settings in turn for each prompt."""
     for repeat in range(repeats):
@@ -155,7 +158,7 @@ def _draws(
             Request(tuple(prompts[p]), settings[s], seed + repeat, p, i, length, ignore_eos=True)
             for i, (p, s) in enumerate(places)
         ]
-        for (p, s), result in zip(places, generate(chain, requests), strict=True):
+        for (p, s), result in zip(places, generate(chain, requests, schedule), strict=True):
             yield Draw(name, repeat, p, s, result.ids)
 
 

@@ -20,7 +20,9 @@ from ssd.certify.enumeration import check_enumeration
 from ssd.certify.identity import check_identity
 from ssd.certify.ladder import RUNGS, Step, climb_one
 from ssd.certify.law import check_law
+from ssd.certify.pairwise import Value
 from ssd.certify.planted import PLANTED, Planted
+from ssd.certify.planted_ahead import PLANTED_AHEAD
 from ssd.certify.result import Check, Climb, Rung
 from ssd.certify.row_scorer import RowScorer
 from ssd.certify.tiny_models import chain_of, near, tiny_llama
@@ -31,6 +33,15 @@ from ssd.core.requests import Override, Sampling
 
 PROMPTS = ((1, 5, 9, 5, 9, 5, 9), (7, 4, 1), (3, 8, 2, 6))
 LOOSE, CLOSE = (0.08, 0.05), (0.04, 0.02)  # noise of L0's weights and of L1's, as ``near`` takes it
+
+
+BLOCKS_AHEAD: dict[str, Value] = {
+    **{"depth": 2, "rows": 3, "temperature": "positive", "schedule": "pipelined hits", "workers": "each alone"},
+    **{"window 0": "at_least", "gamma 0": 2, "window 1": "confidence", "gamma 1": 4, "end": "length"},
+    **{f"{name} {k}": value for k in (0, 1) for name, value in (("outputs", "same"), ("context", "long"))},
+    **{"own 0": "inherits", "own 1": "inherits", "filters": "none", "processors": "none"},
+}
+"""Chains whose lowest worker drafts ahead for blocks that may just have ended, and where it would show."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,24 @@ def trials() -> tuple[Trial, ...]:
         Trial(3, (lambda: check_identity(llamas(*CLOSE), PROMPTS, tokens=14, batch=8),)),
         Trial(4, (_law_of_llamas, _law_of_tables)),
     )
+
+
+def trials_ahead() -> tuple[Trial, ...]:
+    """The rung that holds drafts made ahead against the twin's, in growing parts."""
+    return (
+        Trial(
+            2,
+            (
+                lambda: check_twin(24, models=("tables",), schedule="pipelined"),
+                lambda: check_twin(24, models=("tables",), schedule="pipelined", pinned=BLOCKS_AHEAD),
+            ),
+        ),
+    )
+
+
+def matrix_ahead(after: Callable[[Mapping[str, Any]], None] = lambda row: None) -> list[dict[str, Any]]:
+    """``matrix`` of the faults of drafting ahead."""
+    return matrix(PLANTED_AHEAD, trials_ahead(), after)
 
 
 def matrix(

@@ -9,7 +9,8 @@ from typing import Any
 
 from transformers import NoRepeatNGramLogitsProcessor
 
-from ssd.certify.cases import Case, DraftLevel, vocabulary, whole_history
+from ssd.certify.cases import SCHEDULES, Case, DraftLevel, vocabulary, whole_history
+from ssd.certify.schedules import WORKERS
 from ssd.core.chain import VERIFICATIONS, WINDOWS, Edge
 from ssd.core.requests import Override, Request, Sampling
 
@@ -33,6 +34,8 @@ FACTORS: dict[str, tuple[Value, ...]] = {
     "end": ("length", "eos", "stop"),
     "target": ("long", "tight"),
 }
+PIPELINED: dict[str, tuple[Value, ...]] = {"schedule": SCHEDULES, "workers": WORKERS}
+"""More factors, where levels need not all take turns."""
 
 
 def level_of(factor: str) -> int:
@@ -48,6 +51,8 @@ def possible(values: Mapping[str, Value | None]) -> bool:
         return False
     if values.get("rows") == 1 and values.get("temperature") == "mixed":
         return False
+    if values.get("schedule", "serial") != "serial" and depth - (values.get("outputs 0") == "ngram") < 1:
+        return False  # nothing could be drafted ahead
     looked_up = values.get("outputs 0") == "ngram"  # it has no settings and no positions
     return not (
         looked_up and (values.get("own 0", "inherits"), values.get("context 0", "long")) != ("inherits", "long")
@@ -59,23 +64,30 @@ def pairs(values: Values) -> Iterator[Pair]:
     return combinations(((f, v) for f, v in values.items() if v is not None), 2)
 
 
-def required() -> list[Pair]:
+def factors(pipelined: bool) -> dict[str, tuple[Value, ...]]:
+    """``FACTORS``, with ``PIPELINED`` or without."""
+    return FACTORS | PIPELINED if pipelined else FACTORS
+
+
+def required(among: Mapping[str, tuple[Value, ...]] = FACTORS) -> list[Pair]:
     """Every pair of values of two factors that some configuration has."""
     return [
         ((f, v), (g, w))
-        for f, g in combinations(FACTORS, 2)
-        for v, w in product(FACTORS[f], FACTORS[g])
+        for f, g in combinations(among, 2)
+        for v, w in product(among[f], among[g])
         if possible({f: v, g: w})
     ]
 
 
-def random_configuration(source: random.Random, pinned: Mapping[str, Value]) -> Values:
+def random_configuration(
+    source: random.Random, pinned: Mapping[str, Value], among: Mapping[str, tuple[Value, ...]] = FACTORS
+) -> Values:
     """A configuration with the pinned values."""
     while True:
-        values: Values = {**{f: source.choice(options) for f, options in FACTORS.items()}, **pinned}
+        values: Values = {**{f: source.choice(options) for f, options in among.items()}, **pinned}
         depth = values["depth"]
         assert isinstance(depth, int)
-        for f in FACTORS:
+        for f in among:
             if level_of(f) >= depth and f not in pinned:
                 values[f] = None
         if values["outputs 0"] == "ngram" and not {"own 0", "context 0"} & {*pinned}:
@@ -84,13 +96,18 @@ def random_configuration(source: random.Random, pinned: Mapping[str, Value]) -> 
             return values
 
 
-def sample(size: int, seed: int = 0) -> list[Values]:
-    """At least ``size`` configurations: a greedy cover of all pairs, filled up at random."""
-    source, missing = random.Random(seed), dict.fromkeys(required())
+def sample(size: int, seed: int = 0, pipelined: bool = False) -> list[Values]:
+    """At least ``size`` configurations: a greedy cover of all pairs, filled up at random.
+
+    Args:
+        pipelined: whether ``PIPELINED`` are among the factors; else every schedule is serial.
+    """
+    among = factors(pipelined)
+    source, missing = random.Random(seed), dict.fromkeys(required(among))
     chosen: list[Values] = []
     while missing or len(chosen) < size:
         pinned = dict(source.choice(list(missing))) if missing else {}
-        tries = [random_configuration(source, pinned) for _ in range(8 if missing else 1)]
+        tries = [random_configuration(source, pinned, among) for _ in range(8 if missing else 1)]
         best = max(tries, key=lambda values: sum(p in missing for p in pairs(values)))
         chosen.append(best)
         for pair in pairs(best):
@@ -122,7 +139,11 @@ def case_of(values: Values, index: int, model: str) -> Case:
     assert isinstance(depth, int)
     drafts = tuple(_draft(values, k, source) for k in range(depth))
     requests = tuple(_requests(values, source, model))
-    return Case(model, drafts, requests, source.randrange(2), values["target"] == "tight")
+    return Case(model, drafts, requests, source.randrange(2), values["target"] == "tight", *_schedule(values))
+
+
+def _schedule(values: Values) -> tuple[str, str]:
+    return str(values.get("schedule", "serial")), str(values.get("workers", WORKERS[0]))
 
 
 def _draft(values: Values, k: int, source: random.Random) -> DraftLevel:

@@ -1,7 +1,8 @@
 """Negative controls: faults planted in the real decoder, one named function each.
 
 A certificate that passes says something only if a wrong decoder fails it. Each ``Planted`` takes the place
-of one function of ``ssd.core`` while its context is open, wherever the decoder looks that function up.
+of one function of ``ssd.core`` or ``ssd.pipeline`` while its context is open, wherever the decoder looks that
+function up.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import ssd.core
+import ssd.pipeline
 from ssd.certify import engine_faults as engine
 from ssd.certify import twin_faults as twin
 
@@ -92,7 +94,7 @@ def patched(name: str, target: str, plant: Factory) -> Iterator[None]:
 def lookups(name: str, target: str) -> list[tuple[Any, str]]:
     """Every (owner, attribute) under which the decoder looks up ``target``, its own place first.
 
-    A method has one place, its class. A function has its module and each module of ``ssd.core`` that took
+    A method has one place, its class. A function has its module and each other module of the two packages that took
     it over by ``from … import``. Names bound elsewhere, as in a rung's own reference, stay what they are.
 
     Raises:
@@ -107,23 +109,30 @@ def lookups(name: str, target: str) -> list[tuple[Any, str]]:
         raise ValueError(f"planted fault {name!r}: {target} is a {type(function).__name__}, not a function")
     places = [(owner, path[-1])]
     if isinstance(owner, ModuleType):
-        for other in core_modules():
+        for other in decoder_modules():
             places += [(other, n) for n, v in vars(other).items() if v is function and (other, n) != places[0]]
     return places
 
 
-def core_modules() -> list[ModuleType]:
+def core_modules(package: ModuleType = ssd.core) -> list[ModuleType]:
     """Every module of ``ssd.core``."""
-    names = sorted(m.name for m in pkgutil.iter_modules(ssd.core.__path__))
-    return [importlib.import_module(f"{ssd.core.__name__}.{n}") for n in names]
+    names = sorted(m.name for m in pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f"{package.__name__}.{n}") for n in names]
+
+
+def decoder_modules() -> list[ModuleType]:
+    """Every module in which a fault can be planted."""
+    return [*core_modules(), *core_modules(ssd.pipeline)]
 
 
 def _module_of(name: str, target: str) -> tuple[ModuleType, list[str]]:
     """The module a dotted name starts with, and what follows it."""
-    for module in core_modules():
+    for module in decoder_modules():
         if target.startswith(f"{module.__name__}."):
             return module, target[len(module.__name__) + 1 :].split(".")
-    raise ValueError(f"planted fault {name!r}: {target} is in no module of {ssd.core.__name__}")
+    raise ValueError(
+        f"planted fault {name!r}: {target} is in no module of {ssd.core.__name__} or {ssd.pipeline.__name__}"
+    )
 
 
 def _own(name: str, target: str, owner: Any, part: str) -> Any:

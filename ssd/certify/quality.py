@@ -13,11 +13,12 @@ from ssd.bench.equivalence import FALSE_ALARM, compare
 from ssd.bench.equivalence_measures import LogProbabilities, Texts, check_margins, measures
 from ssd.bench.experiment import BASELINE, run_pass
 from ssd.bench.loading import Loader
+from ssd.bench.method_spec import MethodSpec
 from ssd.bench.quality import References
 from ssd.bench.records import RUN_FILE, Run, group_by, read_run, read_runs
 from ssd.bench.run_id import run_id, scientific
 from ssd.bench.runner import Progress
-from ssd.bench.spec import ChainSpec, MethodSpec, PromptSpec, RunSpec, parse
+from ssd.bench.spec import ChainSpec, PromptSpec, RunSpec, parse
 from ssd.certify.ladder import InconclusiveError
 from ssd.certify.result import Check
 from ssd.certify.target_scores import log_probabilities

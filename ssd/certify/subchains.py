@@ -87,6 +87,7 @@ class Widened:
         self.model, self.ids, self.vocab_size = model, ids.to(model.device), vocab_size
         self.embeddings, self.max_positions = model.embeddings, model.max_positions
         self.device, self.dtype = model.device, model.dtype
+        self.module = getattr(model, "module", None)
         self.owner: object = None
 
     def allocate(self, batch: int, slots: int) -> None:

@@ -7,13 +7,15 @@ must agree: with caches, batches and block passes on one side, one full pass per
 from __future__ import annotations
 
 import math
+import random
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ssd.certify.cases import MODELS, Case, chain_of_case
+from ssd.certify.cases import MODELS, Case, chain_of_case, schedule_of_case
 from ssd.certify.consistency import contradictions
-from ssd.certify.pairwise import case_of, sample
+from ssd.certify.pairwise import Value, case_of, factors, random_configuration, sample
 from ssd.certify.result import Check
+from ssd.certify.schedules import with_target
 from ssd.certify.twin_rounds import Told, tell
 from ssd.core.generate import generate
 from ssd.core.requests import Generation, Round
@@ -36,7 +38,8 @@ def check_case(case: Case) -> str | None:
     except ValueError as error:
         told = error
     try:
-        got = generate(chain, case.requests, case.schedule)
+        with schedule_of_case(case) as schedule:
+            got, together = generate(chain, case.requests, schedule), with_target(chain, schedule)
     except Exception as error:
         if isinstance(told, ValueError) and isinstance(error, ValueError) and REFUSAL in str(error):
             return None
@@ -47,7 +50,7 @@ def check_case(case: Case) -> str | None:
     for i, (g, t) in enumerate(zip(got, told, strict=True)):
         found = row_difference(g, t)
         if found is None:
-            found = next(iter(contradictions(chain, case.requests[i], g)), None)
+            found = next(iter(contradictions(chain, case.requests[i], g, together)), None)
         if found is not None:
             return f"row {i}: {found}"
     return None
@@ -80,20 +83,32 @@ def same_round(one: Round, other: Round) -> bool:
     )
 
 
-def check_twin(n: int = 300, seed: int = 0, models: Sequence[str] = MODELS) -> list[Check]:
+def check_twin(
+    n: int = 300,
+    seed: int = 0,
+    models: Sequence[str] = MODELS,
+    schedule: str = "serial",
+    pinned: Mapping[str, Value] | None = None,
+) -> list[Check]:
     """One check per kind of model: on each of its cases decoder and twin are equal.
 
     Args:
         n: cases in all; from about 170 on they cover every pair of values of two factors of ``ssd.certify.pairwise``.
         seed: of the choice of cases.
         models: which of ``MODELS``; they take turns.
+        schedule: ``serial``, or ``pipelined`` for cases under every schedule of ``ssd.certify.cases``.
+        pinned: factors and the values all cases have; the others are drawn then, and cover nothing in particular.
 
     Raises:
         ValueError: fewer cases than models.
     """
     if n < len(models):
         raise ValueError(f"check_twin.n: {n} cases for {len(models)} kinds of model")
-    configurations = sample(n, seed)[:n]
+    pipelined, source = schedule == "pipelined", random.Random(seed)
+    if pinned is None:
+        configurations = sample(n, seed, pipelined)[:n]
+    else:
+        configurations = [random_configuration(source, pinned, factors(pipelined)) for _ in range(n)]
     cases = [case_of(c, i + seed, models[i % len(models)]) for i, c in enumerate(configurations)]
     return [_check(model, [case for case in cases if case.model == model]) for model in models]
 

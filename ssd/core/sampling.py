@@ -144,4 +144,5 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
     total = cumulative[:, -1:]
     # u * total can round up to total; the largest number below it still belongs to the last id.
     point = torch.minimum(u[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, point, right=True).squeeze(-1)
+    # A row that sits out may hold what is no number; its draw is not used, but has to be an id.
+    return torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp(max=weights.shape[-1] - 1)

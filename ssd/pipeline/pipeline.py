@@ -76,11 +76,16 @@ class Pipeline:
             with pinned(self._cores):
                 decoder = GroupDecoder(chain, requests, clock, self.groups[-1], remote, delay)
                 remote.begin(decoder)
+                lost = False
                 try:
                     yield decoder
+                except WorkerError:
+                    lost = True  # nobody is left to finish, and who it was is known
+                    raise
                 finally:
                     clock.end()
-                    self._finish(remote, decoder, clock)
+                    if not lost:
+                        self._finish(remote, decoder, clock)
         except WorkerError:
             self.close()
             raise

@@ -77,11 +77,24 @@ class Remote:
         self.hits, self.misses = self.hits + hits, self.misses + misses
 
     def finish(self) -> Finished:
-        """What ran at the other end, which is free for another batch."""
+        """What ran at the other end, which is free for another batch.
+
+        Raises:
+            WorkerError: if that worker, or one below it, is gone.
+        """
         self.link.send(Finish())
-        while not isinstance(told := self.link.receive(), Finished):
-            pass  # a draft that nobody waits for any more
-        return told
+        failed = None
+        while True:
+            try:
+                told = self.link.receive()
+            except WorkerError as gone:
+                raise gone if failed is None else WorkerError(f"{', '.join(failed.levels)}: {failed.text}") from gone
+            if isinstance(told, Finished):
+                return told
+            if isinstance(told, Failed):  # anything else is a draft that nobody waits for any more
+                failed = told
+                if isinstance(told.error, WorkerError):
+                    raise told.error
 
 
 def here(probs: Tensor, home: torch.device) -> Tensor:
