@@ -3,7 +3,7 @@
 Needs torch, transformers, numpy and this library. Stages, in order: ``passes`` (copy ceiling, pass times against their
 bandwidth floor), ``rounds`` (chains against AR at imposed acceptance), ``streams`` (two streams on one device),
 ``batches`` (where the gain ends). A stage writes a record per measurement, skips those that stand in the file, and
-begins none after ``--seconds``. Method and fields: ``docs/gpu_bench.md``.
+begins none that may not end within ``--seconds``. Method and fields: ``docs/gpu_bench.md``.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stage", action="append", choices=STAGES, help="may be repeated; default all of them")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--runtime", choices=("graph", "compiled"), help="default compiled on a GPU, graph elsewhere")
+    parser.add_argument(
+        "--tune", action="store_true", help="products of one row by tuned kernels: compiling takes minutes longer"
+    )
     parser.add_argument("--tiny", action="store_true", help="tiny shapes and few repeats: tries the program alone")
     parser.add_argument("--out", type=Path, help="folder, default results/h200")
-    parser.add_argument("--seconds", type=float, default=220.0, help="after which a stage begins no measurement")
+    parser.add_argument("--seconds", type=float, default=220.0, help="within which a stage's measurements should end")
     parser.add_argument("--temperature", type=float, default=1.0, help="of every level; acceptance is imposed anyway")
     parser.add_argument("--commit", help="of the code, where there is no checkout to ask")
     chosen = parser.parse_args(given)
@@ -41,6 +44,8 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
         parser.error("--device cpu: the published shapes do not fit a CPU's memory or time; add --tiny")
     if chosen.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: torch sees no GPU here; --device cpu --tiny tries the program")
+    if chosen.tune and (chosen.runtime == "graph" or chosen.device == "cpu"):
+        parser.error("--tune: only what is compiled for a GPU is tuned")
     if chosen.out is None and chosen.tiny:
         parser.error("--tiny: needs --out, so that tiny shapes never stand among real ones")
     return chosen
@@ -51,6 +56,11 @@ def main(given: Sequence[str]) -> int:
     chosen = arguments(given)
     runtime = chosen.runtime or ("compiled" if chosen.device == "cuda" else "graph")
     machine = Machine(chosen.device, runtime, chosen.tiny, TINY if chosen.tiny else Sizes())
+    if chosen.tune:
+        import torch._inductor.config as compiler  # takes a second
+
+        compiler.coordinate_descent_tuning = True
+        runtime += ", tuned"
     told = made_with(machine.accelerator, torch.get_num_threads(), runtime, chosen.tiny, chosen.commit)
     out = chosen.out or Path("results/h200")
     for stage in chosen.stage or STAGES:

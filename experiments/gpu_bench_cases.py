@@ -104,7 +104,7 @@ class Sizes:
     seconds: float = 0.15
     batches: tuple[int, ...] = (1, 16)
     batch_rounds: int = 60
-    batch_widths: tuple[int, ...] = (1, 8)
+    batch_widths: tuple[int, ...] = (1, 8, 32)  # up to the widest, where many rows are no longer flat
 
 
 TINY = Sizes(12, 256, 6, 2, 2, 1 << 18, 2, 0.002, (1, 3), 4, (1, 8))

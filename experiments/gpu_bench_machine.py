@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -97,9 +98,10 @@ class Machine:
                 work()
         torch.cuda.current_stream(self.device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # Recorded on a stream of its own, because graphs that run side by side must not share a workspace.
+        with torch.cuda.graph(graph, stream=side):
             work()
-        return graph.replay
+        return partial(_replay, graph, work)
 
     def clocked(self, work: Work) -> float:
         """Seconds until the work, and all it queued, is over."""
@@ -143,3 +145,8 @@ class Machine:
                 here.wait_stream(stream)
 
         return queue
+
+
+def _replay(graph: Any, work: Work) -> None:
+    """Run a graph; ``work`` is held because it owns the tensors whose addresses the graph reads."""
+    graph.replay()

@@ -12,6 +12,7 @@ from ssd.bench.environment import device, git_state, versions
 from ssd.bench.json_files import dumps, loads
 
 FIELDS = ("stage", "case", "synthetic", "made_with")
+ALIKE = ("runtime", "tiny")  # of ``made_with``: what every record of a folder has in common
 
 
 class Records:
@@ -19,7 +20,7 @@ class Records:
 
     Attributes:
         lines: by (stage, case).
-        deadline: seconds on this process's clock after which no further measurement should begin.
+        deadline: seconds on this process's clock by which the last measurement should be over.
 
     Args:
         folder: made if need be.
@@ -27,13 +28,16 @@ class Records:
         seconds: a stage may take.
 
     Raises:
-        ValueError: naming the line that is no record; a half-written last line is cut off.
+        ValueError: naming the line that is no record, or that was made with another runtime or other shapes; a
+            half-written last line is cut off.
     """
 
     def __init__(self, folder: Path, made_with: Mapping[str, Any], seconds: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path, self._made_with = folder / "records.jsonl", dict(made_with)
         self.deadline = time.perf_counter() + seconds
+        self._longest = 0.0  # seconds of a measurement of this process
+        self._began: float | None = None
         self.lines: dict[tuple[str, str], dict[str, Any]] = {}
         data = self.path.read_bytes() if self.path.exists() else b""
         whole = data[: data.rfind(b"\n") + 1]
@@ -41,15 +45,26 @@ class Records:
             record = loads(line)
             if not isinstance(record, dict) or any(name not in record for name in FIELDS):
                 raise ValueError(f"{self.path}: line {number} lacks one of {', '.join(FIELDS)}")
+            self._check_alike(number, record["made_with"])
             self.lines[record["stage"], record["case"]] = record
         if whole != data:
             self.path.write_bytes(whole)
 
+    def _check_alike(self, number: int, made_with: Mapping[str, Any]) -> None:
+        for name in ALIKE:
+            if name in self._made_with and made_with.get(name) != self._made_with[name]:
+                raise ValueError(
+                    f"{self.path}: line {number} was made with {name} {made_with.get(name)!r}, not "
+                    f"{self._made_with[name]!r}; name another folder"
+                )
+
     def wants(self, stage: str, case: str) -> bool:
-        """Whether a measurement is still to be made and there is time to begin it."""
+        """Whether a measurement is still to be made and there is time for one as long as the longest so far."""
         if (stage, case) in self.lines:
             return False
-        if time.perf_counter() < self.deadline:
+        now = time.perf_counter()
+        if now + self._longest < self.deadline:
+            self._began = now
             return True
         say(f"{stage} {case}: left for another run, the time of this one is over")
         return False
@@ -60,6 +75,8 @@ class Records:
         record: dict[str, Any] = loads(dumps(head | values | {"made_with": self._made_with}, f"{stage} {case}"))
         with self.path.open("ab") as file:
             file.write(dumps(record).encode("ascii") + b"\n")
+        if self._began is not None:
+            self._longest, self._began = max(self._longest, time.perf_counter() - self._began), None
         self.lines[stage, case] = record
         shown = {k: v for k, v in values.items() if isinstance(v, str | int | float)}
         say(

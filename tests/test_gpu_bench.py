@@ -161,6 +161,7 @@ def test_it_needs_no_package_beyond_the_library():
         (["--device", "cpu"], "add --tiny"),
         (["--device", "cpu", "--tiny"], "needs --out"),
         (["--stage", "all"], "invalid choice"),
+        (["--device", "cpu", "--tiny", "--out", "x", "--tune"], "only what is compiled for a GPU is tuned"),
     ],
 )
 def test_wrong_command_lines_are_refused(given, message, capsys):
@@ -173,6 +174,32 @@ def test_a_broken_record_is_refused(tmp_path):
     (tmp_path / "records.jsonl").write_text('{"stage": "rounds"}\n')
     with pytest.raises(ValueError, match="line 1 lacks one of stage, case"):
         Records(tmp_path, {}, 1.0)
+
+
+def test_a_folder_holds_one_runtime(tmp_path):
+    Records(tmp_path, {"runtime": "graph", "tiny": True}, 1.0).add("passes", "copy")
+    assert Records(tmp_path, {"runtime": "graph", "tiny": True}, 1.0).lines
+    with pytest.raises(ValueError, match="line 1 was made with runtime 'graph', not 'compiled'; name another folder"):
+        Records(tmp_path, {"runtime": "compiled", "tiny": True}, 1.0)
+    with pytest.raises(ValueError, match="line 1 was made with tiny True, not False"):
+        Records(tmp_path, {"runtime": "graph", "tiny": False}, 1.0)
+
+
+def test_no_measurement_begins_that_might_outlast_the_time(tmp_path, monkeypatch):
+    """The longest so far took 60 of 100 seconds, so none begins after 40."""
+    now = [0.0]
+    monkeypatch.setattr("experiments.gpu_bench_records.time.perf_counter", lambda: now[0])
+    records = Records(tmp_path, {}, 100.0)
+    for name, begin, end in (("a", 0.0, 10.0), ("b", 20.0, 80.0)):
+        now[0] = begin
+        assert records.wants("passes", name)
+        now[0] = end
+        records.add("passes", name)
+    assert not records.wants("passes", "c")
+    now[0] = 39.0
+    assert records.wants("passes", "c")
+    now[0] = 41.0
+    assert not records.wants("passes", "c")
 
 
 def test_a_commit_can_be_told():

@@ -22,6 +22,8 @@ from ssd.runtime.static_chain import longest_block
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),  # the compiler would like them
 ]
 EDGES = (Edge(3), Edge(2, "rounds"))
 PROMPTS = [(7,), (1, 2, 3, 4, 5, 6, 7, 8, 9), (4, 4, 2)]
@@ -57,6 +59,15 @@ def test_recorded_rounds_equal_eager_ones(modules, temperature, rates):
     runner = DeviceRounds(static, asked(temperature), rates)
     assert finished(runner) == [r.ids[:40] for r in results]
     assert runner._recorded, "rounds were not recorded"
+
+
+def test_compiled_rounds_equal_eager_ones(modules):
+    """Layers and hashes by torch's compiler, passes of few widths, coins and draws of three ragged rows."""
+    rates = (Constant(0.7), Constant(0.8))
+    static, eager = chain_of(modules, "compiled"), chain_of(modules, "eager")
+    results = generate_imposed(eager, asked(1.0, 24 + longest_block(static) + 1), rates)
+    runner = DeviceRounds(static, asked(1.0, 24), rates, widths=(4, 16))
+    assert finished(runner) == [r.ids[:24] for r in results]
 
 
 def test_buffers_are_used_again(modules):

@@ -53,6 +53,18 @@ def test_a_bucket_always_holds_what_is_reached() -> None:
         assert all(reach <= bucket_of(reach, rounded(slots)) for reach in range(1, slots + 1))
 
 
+def test_row_numbers_stay_for_as_many_rows() -> None:
+    """Recordings of several rows read them at every replay."""
+    model = lean()
+    model.allocate(3, 100)
+    rows = model._rows
+    model.allocate(3, 60)
+    assert model._rows is rows
+    assert rows[:, 0].tolist() == [0, 1, 2]
+    model.allocate(2, 60)
+    assert model._rows[:, 0].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize("make", [lean, static])
 def test_buffers_stay_for_texts_that_fit(make: Any) -> None:
     """Recordings read addresses, so a shorter text of as many rows must not move them; contents are zero again."""

@@ -18,9 +18,10 @@ from ssd.core import randomness as rng
 from ssd.core.chain import Chain
 from ssd.core.decode import CHUNK, AcceptU, Decoder, DrawU, span
 from ssd.core.requests import Request, Round
-from ssd.core.sampling import Law, law
-from ssd.core.verification import Draft, Emitted
+from ssd.core.sampling import Law, draw, law
+from ssd.core.verification import Draft, Emitted, translate
 from ssd.runtime.buckets import bucket_of, rounded
+from ssd.runtime.compiled import PLAIN, compiled_hashes
 from ssd.runtime.imposed import Imposition, Rates
 from ssd.runtime.round_history import Fact, RoundHistory
 from ssd.runtime.static_chain import check_chain, check_requests, longest_block, slack
@@ -75,6 +76,9 @@ class DeviceRounds(Decoder):
         self.imposition = None if rates is None else Imposition(rates, chain, self.text)
         self.synthetic = rates is not None
         self.random = self.random or self.synthetic
+        self._hashes, self._numbers = PLAIN, list[Any](range(self.top + 1))
+        if is_compiled(chain):
+            self._hashes, self._numbers = compiled_hashes(), [torch.tensor(k, device=self.home) for k in self._numbers]
         self.reads = 0
         self.length = self.prompt.clone()
         self._end = self.prompt + torch.tensor([r.max_new_tokens for r in requests], device=self.home)
@@ -141,7 +145,7 @@ class DeviceRounds(Decoder):
         for x, was in zip(state, before, strict=True):
             x.copy_(was)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.home), torch.cuda.graph(graph):
+        with torch.cuda.device(self.home), torch.cuda.graph(graph, stream=side):
             self._target_round(bucket)
         return graph
 
@@ -157,11 +161,12 @@ class DeviceRounds(Decoder):
         self, k: int, start: Tensor, parent: Tensor, before: int, bucket: int, block_start: Tensor, going: Tensor
     ) -> Emitted:
         """A round of level k at ``start`` [B]; the round before it, on any edge, was one of level ``before``."""
-        key = rng.round_key(parent, start) if self.random else parent
+        key = self._hashes.round_key(parent, start) if self.random else parent
         draft = self._block(k - 1, start, key, before, bucket, going) if k > 0 else None
         rows = self._laws(k, start, draft, before, bucket, going)
         emitted = self._emit(k, start, key, draft, rows)
-        self._write(start, emitted.tokens)
+        # A law that is not finite draws an id that no level can embed; ``outputs`` tells of it.
+        self._write(start, emitted.tokens.clamp(max=self.chain.vocab_size - 1))
         if k > 0 or self.top == 0:
             drafted = torch.zeros_like(start) if draft is None else draft.count
             self._facts.append(
@@ -206,7 +211,20 @@ class DeviceRounds(Decoder):
         return rows
 
     def _emit(self, k: int, start: Tensor, key: Tensor, draft: Draft | None, rows: Law) -> Emitted:
-        emitted = super()._emit(k, start, key, draft, rows)
+        """As the decoder's, with hashes that may be compiled."""
+
+        def draw_u(accepted: Tensor) -> Tensor:
+            return self._hashes.uniform(key, self._numbers[k], rng.DRAW, start + accepted)
+
+        def accept_u(width: int) -> Tensor:
+            return self._hashes.uniform(key[:, None], self._numbers[k], rng.ACCEPT, span(start, width))
+
+        if draft is None:
+            none = torch.zeros_like(start)
+            own = rows.argmax[:, 0] if rows.probs is None else draw(rows.probs[:, 0], draw_u(none))
+            emitted = Emitted(translate(own, self.to_target[k])[:, None], none + 1, none, none == 0, rows, None)
+        else:
+            emitted = self._verify(k, start, draft, rows, accept_u, draw_u)
         if self.imposition is not None:
             self.imposition.note(k, start, draft, emitted)
         return emitted
@@ -253,6 +271,11 @@ class DeviceRounds(Decoder):
         """Rows [B], on the CPU, whose drafts on an edge are verified as a whole."""
         untested = self._untested(edge + 1)
         return None if untested is None else untested.cpu()
+
+
+def is_compiled(chain: Chain) -> bool:
+    """Whether the target's passes go through torch's compiler."""
+    return getattr(chain.scorer(chain.depth), "runtime", None) == "compiled"
 
 
 def laid_out(laws: Sequence[tuple[Tensor, Tensor]], width: int) -> Tensor | None:

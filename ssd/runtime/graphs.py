@@ -22,7 +22,7 @@ class _Recording(NamedTuple):
 
 
 class Graphs:
-    """Recordings of one model's passes, which share a pool of memory.
+    """Recordings of one model's passes, which share a pool of memory and the stream they are recorded on.
 
     Args:
         compute: reads no value on the host, and may run again with the same tokens without a trace.
@@ -32,6 +32,7 @@ class Graphs:
         self._compute = compute
         self._recordings: dict[tuple[int, int, int], _Recording] = {}
         self._pool: Any = None
+        self._side: Any = None
 
     def __len__(self) -> int:
         return len(self._recordings)
@@ -39,6 +40,7 @@ class Graphs:
     def forget(self) -> None:
         """Recordings end with the buffers they read."""
         self._recordings.clear()
+        self._pool = None  # a pool whose recordings are all gone cannot be recorded into again
 
     def run(self, tokens: Tensor, start: Tensor, bucket: int) -> Tensor:
         """What ``compute`` returns, in memory of its own; records the pass if its shape is new."""
@@ -56,13 +58,15 @@ class Graphs:
         device = tokens.device
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
-        side = torch.cuda.Stream(device)
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.device(device), torch.cuda.stream(side):
+        if self._side is None:
+            self._side = torch.cuda.Stream(device)
+        self._side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.device(device), torch.cuda.stream(self._side):
             for _ in range(WARM_UP):
                 self._compute(tokens, start, bucket)
-        torch.cuda.current_stream(device).wait_stream(side)
+        torch.cuda.current_stream(device).wait_stream(self._side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(device), torch.cuda.graph(graph, pool=self._pool):
+        # On the stream of the warm-up, whose workspaces lie outside the pool.
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool=self._pool, stream=self._side):
             logits = self._compute(tokens, start, bucket)
         return _Recording(graph, tokens, start, logits)

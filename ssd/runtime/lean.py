@@ -48,6 +48,7 @@ class LeanModel(StaticModel):
             torch.cuda.empty_cache()  # separate matrices just gave up blocks that no joined one fits into
         self._rope = rope_table(module, 1)
         self._slot = torch.empty(0, dtype=torch.int64, device=self.device)
+        self._rows = torch.empty(0, 1, dtype=torch.int64, device=self.device)
         self._seen = torch.zeros((), dtype=self.dtype, device=self.device)
         self._hidden = torch.full((), float("-inf"), dtype=self.dtype, device=self.device)
 
@@ -67,7 +68,8 @@ class LeanModel(StaticModel):
         if len(self._slot) != self.capacity:
             self._slot = torch.arange(self.capacity, device=self.device)
             self._rope = rope_table(self.module, self.capacity)
-        self._rows = torch.arange(batch, device=self.device)[:, None]
+        if len(self._rows) != batch:  # recordings read its address
+            self._rows = torch.arange(batch, device=self.device)[:, None]
         like = torch.empty(0, self.weights.kv_heads, 0, self.weights.head_dim, dtype=self.dtype, device=self.device)
         for slot_layer in self.cache.slot_layers:
             if not slot_layer.is_initialized:
