@@ -14,6 +14,7 @@ from ssd.bench.summary import Row, Summary, read_summary
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "calibration.md"
 BEGIN, END = "<!-- tables: python -m analysis.calibration_page -->", "<!-- end of tables -->"
+SAME_RUN = ", same run"  # ends the name of a calibration's ratio of a run to itself
 DIFFERING = "calibrated temperatures that differ from equal ones"  # a row of the cascade study
 VECTORS = {"top_down": "top-down", "joint": "joint"}
 
@@ -78,34 +79,46 @@ def vector_table(summary: Summary) -> str:
             cells = [target, word, ", ".join(f"{r.value:g}" for r in own if r.value is not None)]
             cells += [_cell(rows.get(f"{target}: alpha {pair}, {vector} - equal"), "+.4f") for pair in pairs]
             cells.append(_cell(rows.get(f"{target}: predicted speed, {vector} / equal"), ".3f"))
-            cells.append(_cell(rows.get(f"{target}: speed, {vector} / equal"), ".3f"))
+            speed = f"{target}: speed, {vector} / equal"
+            same = f"{speed}{SAME_RUN}" in rows
+            cells.append("same run" if same else _cell(rows.get(speed), ".3f"))
             body.append(cells)
     return _markdown(titles, body)
 
 
 def edge_table(summary: Summary) -> str:
-    """Acceptance of every edge under every condition, and its difference from the pair alone."""
+    """Acceptance of every edge under every condition, counted and expected, and its difference from the pair alone."""
     rows = {row.name: row for row in summary.rows}
+    told = any(name.startswith("overlap ") for name in rows)  # summaries of before have none
     body = []
     for name, row in rows.items():
         if name.startswith("alpha ") and not name.endswith(" - alone"):
             edge, _, where = name.removeprefix("alpha ").partition(", ")
             own = _cell(row, "+.3f" if " - " in where else ".3f")
-            body.append([edge, where, own, _cell(rows.get(f"{name} - alone"), "+.3f"), f"{row.n}"])
-    return _markdown(["edge", "where", "alpha", "alpha - alone", "prompts"], body)
+            cells = [edge, where, own, _cell(rows.get(f"{name} - alone"), "+.3f")]
+            if told:
+                expected = name.replace("alpha ", "overlap ", 1)
+                cells += [_cell(rows.get(expected), ".3f"), _cell(rows.get(f"{expected} - alone"), "+.3f")]
+            body.append([*cells, f"{row.n}"])
+    overlap = ["overlap", "overlap - alone"] if told else []
+    return _markdown(["edge", "where", "alpha", "alpha - alone", *overlap, "prompts"], body)
 
 
 def control_table(summary: Summary) -> str:
-    """Under ``exactly``: what stood below the upper edge instead, the difference in α, and its p-value."""
+    """Under ``exactly``: what stood below the upper edge instead, the differences, and the p-value of that in α."""
     rows = {row.name: row for row in summary.rows}
+    told = any(name.startswith("control ") and name.endswith(", overlap") for name in rows)
     body = []
     for name, row in rows.items():
         if name.startswith("control ") and name.endswith(", p-value"):
             what = name.removesuffix(", p-value")
             met = {True: "no dependence seen", False: "rejected", None: MISSING}[row.met]
             compared = what.removeprefix("control ")
-            body.append([compared, _cell(rows.get(f"{what}, alpha"), "+.3f"), _cell(row, ".3g"), met])
-    return _markdown(["control", "difference in alpha", "p", "verdict"], body)
+            kinds = ("alpha", "overlap") if told else ("alpha",)
+            gaps = [_cell(rows.get(f"{what}, {kind}"), "+.3f") for kind in kinds]
+            body.append([compared, *gaps, _cell(row, ".3g"), met])
+    overlap = ["difference in overlap"] if told else []
+    return _markdown(["control", "difference in alpha", *overlap, "p", "verdict"], body)
 
 
 def _cell(row: Row | None, form: str) -> str:

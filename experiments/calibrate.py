@@ -22,18 +22,22 @@ from typing import Any
 from analysis.calibration_figures import heat_map, save
 from analysis.table import SUMMARY_COLUMNS, print_table
 from experiments.calibrate_config import CalibrateSpec, label, plain, read_config
+from experiments.calibrate_grid import at_the_end, best_of_pairs, finer, grid_of, temperatures_of
+from experiments.calibrate_profile import given, timed
 from experiments.calibrate_rows import EQUAL, JOINT, TOP_DOWN, cell_rows, held_out_rows, pair_name, speed_rows
 from experiments.calibrate_runs import calibration_turns, measure_vectors
+from experiments.calibrate_summary import Part, earlier, write_parts
+from experiments.plan_record import say_busy
+from experiments.plan_stale import remove_run
 from experiments.publish import publish
 from ssd.bench.end_of_text import end_ids, stated_end_ids
 from ssd.bench.environment import git_state, versions
-from ssd.bench.json_files import dumps, read_json, write_json
+from ssd.bench.json_files import dumps, write_json
 from ssd.bench.loading import Loader
 from ssd.bench.metrics import tokens_per_second
 from ssd.bench.sources import parse_source
 from ssd.bench.spec import ChainSpec
 from ssd.bench.statistics import Estimate
-from ssd.bench.summary import Row, write_summary
 from ssd.bench.turns import Turn
 from ssd.calibrate.choice import (
     Speed,
@@ -43,18 +47,14 @@ from ssd.calibrate.choice import (
     equal,
     joint,
     predicted_speed,
-    refined,
     top_down,
 )
 from ssd.calibrate.contexts import contexts_sha256, own_texts, recorded_texts
 from ssd.calibrate.overlap_grid import overlap_grid
-from ssd.calibrate.overlap_table import OverlapTable, all_cells
-from ssd.calibrate.pass_profile import measured_profile
+from ssd.calibrate.overlap_table import OverlapTable
 from ssd.calibrate.saved import Temperatures, write_temperatures
 from ssd.core.chain import Chain
 from ssd.plan.edge_plan import EdgePlan
-from ssd.plan.inputs import read_inputs
-from ssd.plan.pass_times import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,18 +62,18 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(arguments: list[str]) -> int:
     """Calibrate at every temperature, measure, and write; 0 even where a goal is not met, because that is a finding."""
     spec, chain = read_config(ROOT / "conf" / "calibrate.yaml", arguments)
+    parts, gone = earlier(spec)
     calibrator = Calibrator(spec, chain, shlex.join(["python", "-m", "experiments.calibrate", *arguments]))
-    rows: list[Row] = []
-    for temperature in spec.sampling.temperature:
-        rows += calibrator.run(temperature)
-    print_table([row.as_dict() for row in rows], SUMMARY_COLUMNS)
-    write_summary(spec.results / "summary.json", calibrator.sources, rows)
-    print(f"wrote {spec.results / 'summary.json'}")
+    own = {label(t): calibrator.run(t) for t in spec.sampling.temperature}
+    print_table([row.as_dict() for _, rows in own.values() for row in rows], SUMMARY_COLUMNS)
+    for name in gone:
+        print(f"{name}: its rows leave the summary, they are of other settings")
+    print(f"wrote {write_parts(spec, parts | own)}")
     return 0
 
 
 SPLIT_FILE = "cells_by_task_and_position.jsonl.gz"
-"""One cell of the grid per line, by task and by bin of output positions, with intervals."""
+"""One cell, of the grid or of the second pass, per line, by task and by bin of output positions, with intervals."""
 
 
 @dataclass(frozen=True)
@@ -96,60 +96,50 @@ class Calibration:
 
 
 class Calibrator:
-    """The command's configuration and the models it loaded.
-
-    Attributes:
-        sources: files that the rows so far come from.
-    """
+    """The command's configuration, the models it loaded and their pass times."""
 
     def __init__(self, spec: CalibrateSpec, chain: ChainSpec, command: str) -> None:
         self.spec, self.chain_spec, self.command = spec, chain, command
+        passes = given(spec, chain)
         self.loader = Loader()
         self.chain = self.loader.chain(chain)
         self.names = [f"L{k}" for k in range(len(chain.levels))]
         self.ends = end_ids(stated_end_ids(parse_source(chain.levels[-1].source), self.chain.tokenizer))
         self.turns, self.data = calibration_turns(spec, self.chain, self.ends)
-        self.profile = self._profile()
+        self.passes = passes or timed(spec, self.chain, self.names, self.turns[0].ids)
+        say_busy(self.passes.where, {"busy": self.passes.busy, "busy_elsewhere": self.passes.busy_elsewhere})
         edges = [EdgePlan(e.gamma, e.window, e.verification) for e in chain.edges]
-        self.speed: Speed = predicted_speed(self.profile, edges, spec.largest_gamma)
-        self.sources: list[Path] = []
+        self.speed: Speed = predicted_speed(self.passes.levels, edges, spec.largest_gamma)
 
-    def run(self, temperature: float) -> list[Row]:
-        """Everything at one temperature of the row; files are written, rows returned."""
+    def run(self, temperature: float) -> Part:
+        """Everything at one temperature of the row; files are written, their names and the rows returned."""
         found = calibrate(self.chain, self.turns, self.spec, temperature, self.speed, self.ends)
         folder = self.spec.results / label(temperature)
-        self._save(found)
-        for message in at_the_end(found.vectors, self.spec.grid, self.names):
+        grid = grid_of(self.spec, temperature)
+        for message in at_the_end(found.vectors, grid, self.names) if temperature > 0 else ():
             print(f"warning: {label(temperature)}: {message}", file=sys.stderr)
+        if temperature > 0:
+            self._save(found)
+        remove_run(folder)
         self._write(found, folder)
         rows = cell_rows(label(temperature), self.names, found.vectors, found.speeds, found.table)
         if not self.spec.evaluate:
-            self.sources.append(folder / "calibration.json")
-            return rows
+            return [folder / "calibration.json"], rows
         done, methods = measure_vectors(
             self.spec, self.chain_spec, found.vectors, temperature, self.loader, self.command
         )
         texts = recorded_texts(r for r in done.records if r["method"] == "ar")
         levels = temperatures_of(found.vectors)
         held_out = overlap_grid(self.chain, texts, self.spec.sampling.at(temperature), levels, self.spec.bins)
-        self.sources.append(publish(done, folder.parent, folder.name))
+        published = publish(done, folder.parent, folder.name)
         rows += held_out_rows(label(temperature), self.names, found.vectors, held_out)
         rows += speed_rows(label(temperature), self.names, methods, done.records)
         rate = tokens_per_second([r for r in done.records if r["method"] == methods[JOINT]])
         print(f"{label(temperature)}: joint {found.vectors[JOINT]}, {rate or 0:.1f} tokens/s on other prompts")
-        return rows
-
-    def _profile(self) -> Profile:
-        """Read or timed pass times of the chain's levels."""
-        spec = self.spec
-        if spec.profile is not None:
-            return read_inputs(read_json(Path(spec.profile)), spec.profile).profile.select(self.names)
-        sampling = spec.sampling.at(max(spec.sampling.temperature))
-        p = spec.profiling
-        return measured_profile(self.chain, self.names, self.turns[0].ids, sampling, p.widths, p.repeats, p.context)
+        return [published], rows
 
     def _save(self, found: Calibration) -> None:
-        """The two calibrated vectors, ready for ``chain/temperatures``."""
+        """The two calibrated vectors, ready for ``chain/temperatures``; a greedy row has none to save."""
         sources = [level.source for level in self.chain_spec.levels]
         for name in (TOP_DOWN, JOINT):
             saved = Temperatures.of(found.vectors[name], sources)
@@ -187,7 +177,7 @@ class Calibrator:
             "positions": found.table.positions,
             "prompts": list(found.table.prompts),
             "levels": [level.source for level in self.chain_spec.levels],
-            "pass_seconds": {x.name: dict_of(x.seconds) for x in self.profile.levels},
+            **self.passes.in_record(),
             "vectors": found.vectors,
             "predicted_tokens_per_second": found.speeds,
             "cells": entries,
@@ -195,7 +185,7 @@ class Calibrator:
         }
         write_json(folder / "calibration.json", content)
         grid = grid_of(self.spec, found.temperature)
-        split = found.table.split_entries(all_cells([grid] * len(self.names)))
+        split = found.table.split_entries(sorted(found.table.sums))
         with gzip.GzipFile(folder / SPLIT_FILE, "wb", mtime=0) as out:
             out.write("".join(f"{dumps(entry)}\n" for entry in split).encode())
         if len(grid) > 1:
@@ -230,26 +220,11 @@ def calibrate(
     table = overlap_grid(chain, texts, sampling, [grid] * levels, spec.bins)
     vectors = choose(table, levels, temperature, speed)
     if temperature > 0:
-        fine = finer(grid, vectors, spec.refine)
+        fine = finer(grid, vectors, spec.refine, best_of_pairs(table, levels, temperature))
         table = table.merged(overlap_grid(chain, texts, sampling, fine, spec.bins))
         vectors = choose(table, levels, temperature, speed)
     speeds = {name: speed(edge_alphas(table, v)) for name, v in vectors.items()}
     return Calibration(temperature, table, vectors, speeds, contexts_sha256(texts))
-
-
-def grid_of(spec: CalibrateSpec, temperature: float) -> list[float]:
-    """Temperatures that the first pass tries on every level: the grid and the row's own; a greedy row has one."""
-    return sorted({*spec.grid, temperature}) if temperature > 0 else [0.0]
-
-
-def finer(grid: Sequence[float], vectors: Mapping[str, Vector], points: int) -> list[list[float]]:
-    """Temperatures of the second pass: around every chosen one, those of the verifier too, and the row's."""
-    target = vectors[EQUAL][-1]
-    found = [[target]]
-    for k in reversed(range(len(vectors[EQUAL]) - 1)):
-        near = (t for v in vectors.values() for t in refined(grid, v[k], points))
-        found.insert(0, sorted({*near, *found[0]}))
-    return found
 
 
 def choose(table: OverlapTable, levels: int, temperature: float, speed: Speed) -> dict[str, Vector]:
@@ -261,32 +236,10 @@ def choose(table: OverlapTable, levels: int, temperature: float, speed: Speed) -
     }
 
 
-def temperatures_of(vectors: Mapping[str, Vector]) -> list[list[float]]:
-    """Per level every temperature that a comparison of the vectors needs: their own, and their verifiers'."""
-    levels = len(next(iter(vectors.values())))
-    own: list[set[float]] = [{v[k] for v in vectors.values()} for k in range(levels)]
-    return [sorted(own[k] | (own[k + 1] if k + 1 < levels else set())) for k in range(levels)]
-
-
-def at_the_end(vectors: Mapping[str, Vector], grid: Sequence[float], names: Sequence[str]) -> list[str]:
-    """A line for every chosen temperature above which the grid has none, so that a better one may lie there."""
-    return [
-        f"{vector}: the temperature of {name}, {t:g}, is the highest of the grid"
-        for vector, own in vectors.items()
-        for name, t in zip(names[:-1], own, strict=False)
-        if vector != EQUAL and t == max(grid)
-    ]
-
-
 def interval_text(alpha: Estimate) -> str:
     """A value with its interval, where there is one."""
     ends = "" if alpha.low is None or alpha.high is None else f" [{alpha.low:.4f}, {alpha.high:.4f}]"
     return f"{alpha.value:.4f}{ends}"
-
-
-def dict_of(seconds: Any) -> dict[str, float]:
-    """Pass times with text keys, ``widthxbatch``."""
-    return {f"{w}x{b}": s for (w, b), s in seconds.items()}
 
 
 if __name__ == "__main__":

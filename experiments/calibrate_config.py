@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,12 @@ class RowSampling:
     def at(self, temperature: float) -> Sampling:
         """The settings at one temperature."""
         return Sampling(temperature, self.top_k, self.top_p, self.min_p)
+
+    @property
+    def filters(self) -> str:
+        """The filters that are on, such as ``_top_k5``; nothing where none is."""
+        named = {"top_k": (self.top_k, 0), "top_p": (self.top_p, 1.0), "min_p": (self.min_p, 0.0)}
+        return "".join(f"_{name}{value:g}" for name, (value, off) in named.items() if value != off)
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,9 @@ class CalibrateSpec:
         return Path(self.results_dir).expanduser() / "raw" / "calibrate" / label(temperature)
 
     def saved(self, temperature: float, vector: str) -> Path:
-        """File of one vector, such as ``calibrated_smollm2_T0.7_joint.yaml``."""
-        return Path(self.temperatures_dir).expanduser() / f"calibrated_{self.title}_{label(temperature)}_{vector}.yaml"
+        """File of one vector, such as ``calibrated_smollm2_T0.7_joint.yaml``; filters of the row enter its name."""
+        name = f"calibrated_{self.title}_{label(temperature)}{self.sampling.filters}_{vector}.yaml"
+        return Path(self.temperatures_dir).expanduser() / name
 
 
 def label(temperature: float) -> str:
@@ -147,12 +154,16 @@ def read_config(path: Path, arguments: Sequence[str]) -> tuple[CalibrateSpec, Ch
 
 
 def check_chain(chain: ChainSpec) -> ChainSpec:
-    """``chain``, if it has drafts, only models, and edges that can be predicted, without temperatures of its own."""
+    """``chain``, if it has drafts, only models without temperatures of their own, and edges that can be predicted."""
     if not chain.edges:
         raise ValueError("chain: it has no draft level, so there is no temperature to choose")
     for k, level in enumerate(chain.levels):
         if level.source.partition(":")[0] == "ngram":
             raise ValueError(f"chain.levels[{k}]: {level.source!r} is a look-up, which has no temperature to calibrate")
+        if level.temperature is not None:
+            raise ValueError(
+                f"chain.levels[{k}].temperature: {level.temperature!r}; a calibrated file could not replace it"
+            )
     for k, edge in enumerate(chain.edges):
         if edge.verification != "token":
             raise ValueError(f"chain.edges[{k}].verification: {edge.verification!r}; overlaps describe 'token' only")
@@ -160,7 +171,7 @@ def check_chain(chain: ChainSpec) -> ChainSpec:
             EdgePlan(edge.gamma, edge.window, edge.verification)
         except ValueError as error:
             raise ValueError(f"chain.edges[{k}]: {error}") from error
-    return replace(chain, levels=tuple(replace(level, temperature=None) for level in chain.levels))
+    return chain
 
 
 def plain(spec: CalibrateSpec) -> Mapping[str, Any]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from analysis.calibration_page import SAME_RUN
 from ssd.bench.experiment import BASELINE
 from ssd.bench.intervals import edge_estimates
 from ssd.bench.metrics import speedup
 from ssd.bench.records import group_by
-from ssd.bench.statistics import Estimate
 from ssd.bench.summary import Row
 from ssd.calibrate.choice import Vector, edge_cells
 from ssd.calibrate.overlap_table import Cell, OverlapTable
@@ -54,7 +54,7 @@ def best_cell_rows(prefix: str, names: Sequence[str], target: float, table: Over
         tried = [c for c in table.sums if c[:2] == same[:2] and c.verifier_temperature == target]
         if len(tried) < 2 or same not in tried:
             continue
-        best = max(tried, key=lambda c: (table.value(c), -abs(c.draft_temperature - target)))
+        best = table.best_draft(draft, verifier, target)
         pair = pair_name(names, same)
         rows.append(Row(f"{prefix}: temperature of {pair}, best cell", best.draft_temperature, "temperature"))
         name = f"{prefix}: alpha {pair}, best cell - equal, calibration texts"
@@ -89,13 +89,21 @@ def best_equal(table: OverlapTable, cell: Cell, target: float) -> Cell:
 def speed_rows(
     prefix: str, names: Sequence[str], methods: Mapping[str, str], records: Sequence[Mapping[str, Any]]
 ) -> list[Row]:
-    """Measured speed and counted acceptance of every vector; equal vectors are one method, and their ratio is 1."""
+    """Measured speed and counted acceptance of every vector.
+
+    A vector that is equal temperatures shares their run: nothing is compared, so its ratio of 1 has no interval and no
+    goal, and its name says so.
+    """
     by = {str(method): own for (method,), own in group_by(records, "method").items()}
     ours = {vector: by[method] for vector, method in methods.items()}
     rows = []
     for vector in CALIBRATED:
+        name = f"{prefix}: speed, {vector} / equal"
+        if methods[vector] == methods[EQUAL]:
+            rows.append(Row(f"{name}{SAME_RUN}", 1.0, "x"))
+            continue
         goals = {"goal": 1 - MARGIN} if vector == JOINT else {}
-        rows.append(Row.of(f"{prefix}: speed, {vector} / equal", ratio(methods, ours, vector), "x", **goals))
+        rows.append(Row.of(name, speedup(ours[vector], ours[EQUAL]), "x", **goals))
     for vector, own in ours.items():
         rows.append(Row.of(f"{prefix}: speedup over AR, {vector}", speedup(own, by[BASELINE]), "x"))
         for k in range(len(names) - 1):
@@ -104,8 +112,3 @@ def speed_rows(
                 name = f"{prefix}: {metric} {names[k]}→{names[k + 1]} in the chain, {vector}"
                 rows.append(Row.of(name, found[metric], unit))
     return rows
-
-
-def ratio(methods: Mapping[str, str], ours: Mapping[str, Sequence[Mapping[str, Any]]], vector: str) -> Estimate:
-    """Speed of a vector over equal temperatures, paired by prompt."""
-    return speedup(ours[vector], ours[EQUAL])

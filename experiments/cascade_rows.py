@@ -11,16 +11,18 @@ from ssd.bench.statistics import paired_bootstrap, ratio_of_totals
 from ssd.bench.summary import Row
 from ssd.calibrate.cascade import (
     FALSE_ALARMS,
-    Counts,
     alpha,
+    can_reject,
     counted,
     counted_by_fate,
     difference,
+    expected,
     records_of,
     same_law,
 )
 
 CHAIN = "in the chain"
+FIRST = ", first draft token"
 WORDS = {"draft": "accepted", "plain": "computed"}  # the fates that the figures of a report call otherwise
 Records = Sequence[Mapping[str, Any]]
 
@@ -33,18 +35,30 @@ def pair(edge: int) -> str:
 def upper_rows(records: Records, windows: Sequence[str], top: int) -> list[Row]:
     """The last edge: alone, in the chain under each window, and there by fate."""
     alone = records_of(records, "alone")  # levels of their own: the pair's only edge is 0
-    rows = [
-        Row.of(f"alpha {pair(top)}, alone", alpha(counted(alone, 0)), "share"),
-        Row.of(f"alpha {pair(top)}, alone, first draft token", alpha(counted(alone, 0, True)), "share"),
-    ]
+    rows = []
+    for first in (False, True):
+        rows += both_ways(f"{pair(top)}, alone{FIRST if first else ''}", alone, 0, first=first)
     for window in windows:
         own, where = records_of(records, f"{CHAIN}, {window}"), f"{pair(top)}, {CHAIN}, {window}"
         for first in (False, True):
-            what = f"{where}{', first draft token' if first else ''}"
-            ours, theirs = counted(own, top, first), counted(alone, 0, first)
-            rows.append(Row.of(f"alpha {what}", alpha(ours), "share"))
-            rows.append(Row.of(f"alpha {what} - alone", difference(ours, theirs), "share"))
+            rows += both_ways(f"{where}{FIRST if first else ''}", own, top, alone, first)
         rows += fate_rows(own, top, where)
+    return rows
+
+
+def both_ways(what: str, records: Records, edge: int, alone: Records | None = None, first: bool = False) -> list[Row]:
+    """Acceptance of an edge as counted, and as expected from the overlaps of the same tested tokens.
+
+    Args:
+        alone: records of the edge's two levels alone, to compare with.
+        first: only the first draft token of each round.
+    """
+    rows = []
+    for kind, count in (("alpha", counted), ("overlap", expected)):
+        ours = count(records, edge, first)
+        rows.append(Row.of(f"{kind} {what}", alpha(ours), "share"))
+        if alone is not None:
+            rows.append(Row.of(f"{kind} {what} - alone", difference(ours, count(alone, 0, first)), "share"))
     return rows
 
 
@@ -67,28 +81,33 @@ def fate_rows(records: Records, top: int, where: str) -> list[Row]:
 def control_rows(records: Records, control: Records, top: int) -> list[Row]:
     """Under ``exactly`` the last edge accepts alike whatever drafts below: one test per alternative.
 
-    The goal is a p-value of at least the false-alarm rate, which each test misses that often by chance.
+    The goal is a p-value of at least the false-alarm rate, which each test misses that often by chance. With so few
+    prompts that no result could miss it there is no goal.
     """
-    ours = counted(records_of(records, f"{CHAIN}, {EXACTLY}"), top)
+    own = records_of(records, f"{CHAIN}, {EXACTLY}")
+    ours = counted(own, top)
     rows = []
     for method in dict.fromkeys(r["method"] for r in control):
-        theirs: Counts = counted(records_of(control, method), 0 if method == "alone" else top)
-        found = same_law(ours, theirs)
+        other, edge = records_of(control, method), 0 if method == "alone" else top
+        try:
+            found = same_law(ours, counted(other, edge))
+        except ValueError as error:
+            raise ValueError(f"control {pair(top)}, {EXACTLY}: {CHAIN} - {method}: {error}") from error
         name = f"control {pair(top)}, {EXACTLY}: {CHAIN} - {method}"
         rows.append(Row(f"{name}, alpha", found.difference, "share", n=found.prompts))
-        rows.append(Row(f"{name}, p-value", found.p, "probability", n=found.prompts, goal=FALSE_ALARMS))
+        gap = difference(expected(own, top), expected(other, edge))
+        rows.append(Row.of(f"{name}, overlap", gap, "share"))
+        goal = FALSE_ALARMS if can_reject(found.prompts) else None
+        rows.append(Row(f"{name}, p-value", found.p, "probability", n=found.prompts, goal=goal))
     return rows
 
 
 def lower_rows(records: Records, alone: Records, windows: Sequence[str], edge: int) -> list[Row]:
     """A lower edge: alone, along its verifier's own text, and in the chain, there by fate if a level is below it."""
-    theirs = counted(alone, 0)
-    rows = [Row.of(f"alpha {pair(edge)}, alone", alpha(theirs), "share")]
+    rows = both_ways(f"{pair(edge)}, alone", alone, 0)
     for window in windows:
         own, where = records_of(records, f"{CHAIN}, {window}"), f"{pair(edge)}, {CHAIN}, {window}"
-        ours = counted(own, edge)
-        rows.append(Row.of(f"alpha {where}", alpha(ours), "share"))
-        rows.append(Row.of(f"alpha {where} - alone", difference(ours, theirs), "share"))
+        rows += both_ways(where, own, edge, alone)
         if edge >= 1:
             rows += fate_rows(own, edge, where)
     return rows
@@ -109,9 +128,10 @@ def recovery_rows(records: Records, vector: Sequence[float | None], top: int) ->
         cases.append(("alone", "alone, calibrated", 0, f"{pair(top)}, alone"))
     rows = [differing]
     for old, new, edge, where in cases:
-        ours, theirs = counted(records_of(records, new), edge), counted(records_of(records, old), edge)
-        rows.append(Row.of(f"alpha {where}, calibrated", alpha(ours), "share"))
-        rows.append(Row.of(f"alpha {where}, calibrated - equal", difference(ours, theirs), "share"))
+        for kind, count in (("alpha", counted), ("overlap", expected)):
+            ours, theirs = count(records_of(records, new), edge), count(records_of(records, old), edge)
+            rows.append(Row.of(f"{kind} {where}, calibrated", alpha(ours), "share"))
+            rows.append(Row.of(f"{kind} {where}, calibrated - equal", difference(ours, theirs), "share"))
     return rows
 
 

@@ -22,10 +22,12 @@ from analysis.plan_html import write as write_page
 from experiments.bench_config import prompts_of
 from experiments.console import say
 from experiments.plan_config import chain_of, check_plan, level_names, prompts_from, read_config, row_temperature
+from experiments.plan_given import check_named, check_profile, check_used
 from experiments.plan_measure import contest, contest_rows, raw_folder, run_methods
 from experiments.plan_page import page, text
 from experiments.plan_profile import measure
-from experiments.plan_record import write_measurements, write_predictions
+from experiments.plan_record import say_busy, write_measurements, write_predictions
+from experiments.plan_stale import remove_measurements
 from experiments.publish import publish
 from ssd.bench.environment import device, git_state, versions
 from ssd.bench.experiment import read_data
@@ -50,18 +52,24 @@ def main(arguments: Sequence[str]) -> int:
     began = perf_counter()
     config = read_config(CONFIG, arguments)
     search = check_plan(config)
+    check_used(config, arguments)
+    chain = chain_of(config["chain"], config["temperatures"])
+    if config["profile"] is None:
+        check_named(config, list(level_names(chain, config["ngram"])))
     command = shlex.join(["python", "-m", "experiments.plan", *arguments])
     results, loader = Path(config["results_dir"]), Loader()
-    profile, where = the_profile(config, loader, results)
+    profile, where = the_profile(config, chain, loader, results)
+    say_busy(where, profile)
     inputs = read_inputs(profile, where).with_devices(config["devices"] or {}).with_hit_curve(config["hit_curve"])
     inputs = inputs.with_acceptance(config["acceptance"] or {})
     found, plan = make_plan(inputs, search, choose_temperatures(inputs, search))
     plan = {"schema": 1, "command": command, "config": config, "profile": where} | plan
     plan |= {
         "temperature": profile["temperature"],
-        "adaptive": profile.get("adaptive"),
+        "adaptive": profile.get("adaptive") if profile.get("batch", config["batch"]) == config["batch"] else None,
         "provenance": provenance(profile),
     }
+    remove_measurements(results)
     plan["predictions_sha256"] = write_predictions(results / "predictions.json", command, plan)
     plan["predictions"] = (results / "predictions.json").as_posix()
     planned = perf_counter() - began
@@ -69,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     write_json(results / "plan.json", plan)
     rows: list[Row] = []
     if config["measured"]:
-        rows = measured(config, found, plan, loader, results, command)
+        rows = measured(config, chain, found, plan, loader, results, command)
     plan |= {"seconds": {"plan": planned, "all": perf_counter() - began}}
     write_json(results / "plan.json", plan)
     summary = [row.as_dict() for row in rows]
@@ -81,25 +89,23 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def the_profile(config: Mapping[str, Any], loader: Loader, results: Path) -> tuple[dict[str, Any], str]:
+def the_profile(
+    config: Mapping[str, Any], chain: ChainSpec, loader: Loader, results: Path
+) -> tuple[dict[str, Any], str]:
     """A profile file's content and its path: the one that is given, else one measured now.
 
     Raises:
-        ValueError: for a given one that is of another temperature than asked for.
+        ValueError: for a given one that is of another chain or other temperatures than asked for.
     """
     if config["profile"] is not None:
         data = read_json(Path(config["profile"]))
+        check_profile(data, config, chain)
         data.setdefault("temperature", config["temperature"])
-        if data["temperature"] != config["temperature"]:
-            raise ValueError(
-                f"temperature: {config['temperature']!r}, but {config['profile']} is of {data['temperature']!r}"
-            )
         return data, config["profile"]
-    chain = chain_of(config["chain"], config["temperatures"])
     prompts, tokens = prompts_from(config, "tune", chain)
     asked = {
         "temperature": row_temperature(config["temperature"]),
-        "batches": [config["batch"]],
+        "batches": list(dict.fromkeys([config["batch"], *config["batches"]])),
         "draft_batches": draft_batches(config, chain),
         "temperature_factors": config["temperature_factors"],
         "guesses": True,
@@ -115,11 +121,12 @@ def the_profile(config: Mapping[str, Any], loader: Loader, results: Path) -> tup
 
 
 def draft_batches(config: Mapping[str, Any], chain: ChainSpec) -> list[int]:
-    """Batch sizes, besides that of the rows, at which drafting ahead on another device would run its passes."""
+    """Batch sizes, besides those timed anyway, at which drafting ahead on another device would run its passes."""
     own = {name: x.device for name, x in zip(level_names(chain, False), chain.levels, strict=True)}
     if len({(config["devices"] or {}).get(name, device) for name, device in own.items()}) == 1:
         return []
-    return [b for b in sorted({budget * config["batch"] for budget in config["budgets"]}) if b != config["batch"]]
+    known = {config["batch"], *config["batches"]}
+    return sorted({budget * config["batch"] for budget in config["budgets"]} - known)
 
 
 def provenance(profile: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,37 +137,29 @@ def provenance(profile: Mapping[str, Any]) -> dict[str, Any]:
 
 def measured(
     config: Mapping[str, Any],
+    chain: ChainSpec,
     found: Ranking,
     plan: Mapping[str, Any],
     loader: Loader,
     results: Path,
     command: str,
 ) -> list[Row]:
-    """Run the contest; its rows, which stand in ``summary.json`` and, with the hash, in ``measured.json``.
-
-    Raises:
-        ValueError: if a level of the profile is none of the chain's.
-    """
-    chain = chain_of(config["chain"], config["temperatures"])
+    """Run the contest; its rows, which stand in ``summary.json`` and, with the hash, in ``measured.json``."""
     names = level_names(chain, config["ngram"])
-    for name in dict.fromkeys(name for p in found.plans for name in p.names):
-        if name not in names:
-            raise ValueError(f"profile: level {name!r} is none of chain {config['chain']}; plan with measured=false")
     who = contest(found, plan["adaptive"] or {}, names, chain)
     spec = contest_spec(config, who.chain, who.methods)
     run = run_methods(spec, raw_folder(results, "measure"), loader, command, "measure")
     rows = contest_rows(run.records, who)
     rows.append(Row("wall seconds of plan", plan["seconds"]["plan"], "s", goal=PLAN_SECONDS, sense="max"))
     published = publish(run, results)
-    write_summary(results / "summary.json", published, rows)
     write_measurements(
         results / "measured.json",
         results / "predictions.json",
         plan["predictions_sha256"],
         {"run": published.as_posix(), "rows": [row.as_dict() for row in rows]},
     )
-    if run.run["busy"]:
-        say(f"warning: {run.run['busy_elsewhere']:.0%} of the machine was busy with something else")
+    write_summary(results / "summary.json", published, rows)
+    say_busy("measure", run.run)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,14 +64,15 @@ def check_plan(config: Mapping[str, Any]) -> Search:
     Sampling(row_temperature(config["temperature"]))
     factors = config["temperature_factors"]
     if not isinstance(factors, list) or any(
-        isinstance(f, bool) or not isinstance(f, int | float) or f <= 0 for f in factors
+        isinstance(f, bool) or not isinstance(f, int | float) or not 0 < f < math.inf for f in factors
     ):
-        raise ValueError(f"temperature_factors: expected a list of numbers > 0, got {factors!r}")
-    budgets = config["budgets"]
-    if not isinstance(budgets, list) or not budgets:
-        raise ValueError(f"budgets: expected a list of integers >= 1, got {budgets!r}")
-    for budget in budgets:
-        _at_least("budgets", budget, 1)
+        raise ValueError(f"temperature_factors: expected a list of finite numbers > 0, got {factors!r}")
+    budgets, batches = config["budgets"], config["batches"]
+    for key, values in (("budgets", budgets), ("batches", batches)):
+        if not isinstance(values, list) or (key == "budgets" and not values):
+            raise ValueError(f"{key}: expected a list of integers >= 1, got {values!r}")
+        for value in values:
+            _at_least(key, value, 1)
     return Search(config["batch"], tuple(windows), config["largest_gamma"], config["memory_limit"], tuple(budgets))
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from experiments.plan_config import row_temperature
 from ssd.plan.edge_plan import WINDOWS
+from ssd.plan.residual import NAMES as OVERHEADS
 
 HALVES = ("fit", "test")
 
@@ -65,7 +66,8 @@ def parse_groups(data: Any) -> list[Group]:
     """The groups of a configuration file.
 
     Raises:
-        ValueError: naming the group and the field that is wrong, or if two groups are the same.
+        ValueError: naming the group and the field that is wrong, or if two groups are the same, or if the half that is
+            fitted on has fewer configurations than there are overheads to fit.
     """
     if not isinstance(data, list) or not data:
         raise ValueError(f"groups: expected a list, got {data!r}")
@@ -76,6 +78,10 @@ def parse_groups(data: Any) -> list[Group]:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise ValueError(f"groups[{i}]: {name} occurs twice")
+    fitted = sum(1 + sum(g.half(v.title) == "fit" for v in g.vectors) for g in groups)
+    if fitted < len(OVERHEADS):
+        least = len(OVERHEADS)
+        raise ValueError(f"groups: {fitted} configurations to fit on, AR of each group included; at least {least}")
     return groups
 
 

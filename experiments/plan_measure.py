@@ -16,9 +16,8 @@ from ssd.bench.metrics import speedup
 from ssd.bench.records import Run, group_by
 from ssd.bench.spec import ChainSpec, LevelSpec, RunSpec
 from ssd.bench.summary import Row
-from ssd.plan.candidates import Plan
+from ssd.plan.candidates import Plan, label
 from ssd.plan.inputs import pair_name
-from ssd.plan.planner import label
 from ssd.plan.recommendation import Ranking
 
 

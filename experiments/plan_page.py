@@ -70,7 +70,7 @@ def tables(plan: Mapping[str, Any], summary: list[dict[str, Any]]) -> list[Table
             f"What would change the order of {between}",
             FLIP_COLUMNS,
             flips,
-            "Each alone; no value where no change within range does it.",
+            "Each alone, under the serial schedule; no value where no change within range does it.",
         ),
         Table("Condition of insertion, closed form", INSERTION_COLUMNS, inserted, "Speedups over the target alone."),
         Table("Adaptive window", WINDOW_COLUMNS, windows, "Calibrated on the tuning prompts."),

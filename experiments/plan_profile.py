@@ -42,9 +42,10 @@ def measure(
 
     Args:
         names: how plans call the levels, smallest first, see ``plan_config.level_names``.
-        config: ``temperature``, ``batches``, ``tokens``, ``ignore_eos``, ``profiling``, ``adaptive_gamma``
-            (``None``: no adaptive window), ``temperature_factors`` (none: no other temperatures), ``draft_batches``
-            (further ones, of the draft models alone) and ``guesses`` (whether to count them).
+        config: ``temperature``, ``batches`` (the first is that of the texts and the adaptive window), ``tokens``,
+            ``ignore_eos``, ``profiling``, ``adaptive_gamma`` (``None``: no adaptive window), ``temperature_factors``
+            (none: no other temperatures), ``draft_batches`` (further ones, of the draft models alone) and ``guesses``
+            (whether to count them).
     """
     chain = loader.chain(spec)
     sampling = Sampling(config["temperature"])
@@ -64,6 +65,7 @@ def measure(
         "busy_elsewhere": meter.busy_elsewhere,
         "busy": meter.busy,
         "temperature": config["temperature"],
+        "batch": config["batches"][0],
         "context": context,
         "texts": {"prompts": [prompt.id for prompt in prompts], **texts_in_file(texts)},
     }

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from experiments.console import say
 from ssd.bench.environment import git_state, versions
 from ssd.bench.json_files import dumps, plain, read_json, write_json
 
@@ -46,6 +47,12 @@ def write_measurements(path: Path, predictions: Path, digest: str, content: Mapp
     written = datetime.now(UTC).isoformat(timespec="seconds")
     head = {"schema": 1, "written": written, "predictions_written": predicted["written"]}
     write_json(path, head | {"predictions_sha256": predicted["sha256"], **plain(content)})
+
+
+def say_busy(what: str, record: Mapping[str, Any]) -> None:
+    """A warning is printed if ``record``, of a profile or a run, says that others used the machine."""
+    if record.get("busy"):
+        say(f"warning: {what}: {record['busy_elsewhere']:.0%} of the machine was busy with something else")
 
 
 def sha256(content: Any) -> str:

@@ -24,7 +24,8 @@ from experiments.plan_expected import Expected, expect
 from experiments.plan_groups import Group, Vector, check_levels, parse_groups
 from experiments.plan_measure import raw_folder, run_methods
 from experiments.plan_profile import measure
-from experiments.plan_record import write_measurements, write_predictions
+from experiments.plan_record import say_busy, write_measurements, write_predictions
+from experiments.plan_stale import remove_measurements
 from experiments.plan_verdict import Measured, summary_rows, validate
 from experiments.publish import publish
 from ssd.bench.experiment import BASELINE
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     results, bench = Path(config["results_dir"]), Validation(config, Loader(), command)
     expected = {group: bench.expected(group, bench.inputs(group, groups)) for group in groups}
     content = {"config": config, "groups": [group_in_file(g, expected[g]) for g in groups]}
+    remove_measurements(results)
     digest = write_predictions(results / "predictions.json", command, content)
     measured, runs = [], []
     for group in groups:
@@ -73,13 +75,13 @@ def main(arguments: Sequence[str]) -> int:
     verdict = validate(measured)
     rows = summary_rows(verdict)
     table = verdict.table()
-    write_summary(results / "summary.json", runs, rows)
     write_measurements(
         results / "measured.json",
         results / "predictions.json",
         digest,
         {"runs": [r.as_posix() for r in runs], "configurations": table, "rows": [row.as_dict() for row in rows]},
     )
+    write_summary(results / "summary.json", runs, rows)
     shown = [row.as_dict() for row in rows]
     say(f"{format_table(table, COLUMNS)}\n\n{format_table(shown, SUMMARY_COLUMNS)}")
     if config["html"]:
@@ -133,7 +135,9 @@ class Validation:
                 "draft_batches": [],
                 "guesses": False,
             }
-            write_json(path, measure(chain, level_names(chain, self.config["ngram"]), self.loader, prompts, asked))
+            found = measure(chain, level_names(chain, self.config["ngram"]), self.loader, prompts, asked)
+            say_busy(f"profile {group.setting}", found)
+            write_json(path, found)
         return read_inputs(read_json(path), path.as_posix())
 
     def expected(self, group: Group, inputs: PlanInputs) -> dict[str, Expected]:
@@ -166,8 +170,7 @@ class Validation:
             ignore_eos=True,
         )
         run = run_methods(spec, raw_folder(results, group.name), self.loader, self.command, group.name)
-        if run.run["busy"]:
-            say(f"warning: {group.name}: {run.run['busy_elsewhere']:.0%} of the machine was busy with something else")
+        say_busy(group.name, run.run)
         return run
 
 

@@ -8,7 +8,8 @@ from bigram_chains import bigram_chain, random_logits
 from test_calibrate_overlaps import CONTEXTS, VOCAB
 
 from experiments import calibrate
-from experiments.calibrate_rows import MARGIN, best_cell_rows, best_equal, cell_rows, held_out_rows
+from experiments.calibrate_grid import at_the_end, best_of_pairs
+from experiments.calibrate_rows import MARGIN, best_cell_rows, best_equal, cell_rows, held_out_rows, speed_rows
 from ssd.calibrate.choice import edge_alphas, equal, joint, predicted_gain, predicted_speed, refined, top_down
 from ssd.calibrate.overlap_grid import overlap_grid
 from ssd.calibrate.overlap_table import Cell, OverlapTable
@@ -43,7 +44,16 @@ def test_both_ways_find_the_temperatures_at_which_all_levels_agree(factors, targ
     assert max(edge_alphas(table, equal(3, target))) < 0.95  # or nothing had to be found
 
 
+def two_prompts(first: dict[tuple, float], second: dict[tuple, float]) -> OverlapTable:
+    sums = {Cell(*key): np.array([[100 * first[key]], [100 * second[key]]]) for key in first}
+    return OverlapTable(("a", "b"), ("math", "code"), (0,), np.array([[100.0], [100.0]]), sums)
+
+
 def synthetic(values: dict[tuple, float]) -> OverlapTable:
+    return two_prompts(values, values)
+
+
+def one_prompt(values: dict[tuple, float]) -> OverlapTable:
     sums = {Cell(*key): np.array([[100 * v]]) for key, v in values.items()}
     return OverlapTable(("a",), ("math",), (0,), np.array([[100.0]]), sums)
 
@@ -70,9 +80,11 @@ def test_nothing_is_changed_for_nothing():
     assert top_down(table, 2, 1.0) == joint(table, 2, 1.0, speed) == (1.0, 1.0)
 
 
-def two_prompts(first: dict[tuple, float], second: dict[tuple, float]) -> OverlapTable:
-    sums = {Cell(*key): np.array([[100 * first[key]], [100 * second[key]]]) for key in first}
-    return OverlapTable(("a", "b"), ("math", "code"), (0,), np.array([[100.0], [100.0]]), sums)
+def test_a_single_prompt_is_no_reason_to_leave_equal_temperatures():
+    values = {(0, 1, 1.0, 1.0): 0.6, (0, 1, 0.5, 1.0): 0.7}
+    speed = predicted_speed(flat(0.1, 1.0), [EdgePlan(2)])
+    for table, chosen in ((one_prompt(values), 1.0), (two_prompts(values, values), 0.5)):
+        assert top_down(table, 2, 1.0) == joint(table, 2, 1.0, speed) == (chosen, 1.0)
 
 
 @pytest.mark.parametrize(("second", "chosen"), [(0.62, 0.5), (0.58, 1.0)])
@@ -91,6 +103,45 @@ def test_the_second_pass_knows_equal_temperatures_for_every_verifier():
     vectors = {"equal": (1.0, 1.0, 1.0), "top_down": (0.5, 1.3, 1.0), "joint": (1.0, 1.0, 1.0)}
     found = calibrate.finer([0.5, 1.0, 1.3], vectors, 1)
     assert found == [[0.5, 0.75, 1.0, 1.15, 1.3], [0.5, 0.75, 1.0, 1.15, 1.3], [1.0]]
+
+
+def test_the_second_pass_goes_around_the_best_cell_of_every_pair():
+    """Equal temperatures are kept, and the best cells are two steps from them."""
+    grid, same = [0.3, 0.5, 0.7, 1.0], 1.0
+    values = {(a, b, s, t): 0.5 for a, b in ((0, 1), (0, 2), (1, 2)) for s in grid for t in grid}
+    values |= {(0, 2, 0.3, 1.0): 0.6, (1, 2, 0.5, 1.0): 0.6, (0, 1, 0.5, 0.5): 0.9}
+    best = best_of_pairs(synthetic(values), 3, same)
+    assert best == [{0.3, 1.0}, {0.5}]  # what L0 has for L1 counts at the row's temperature
+    vectors = dict.fromkeys(("equal", "top_down", "joint"), (same,) * 3)
+    assert calibrate.finer(grid, vectors, 1) == [[0.7, 0.85, 1.0], [0.7, 0.85, 1.0], [1.0]]
+    l1 = [0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0]
+    assert calibrate.finer(grid, vectors, 1, best) == [l1, l1, [1.0]]
+    best[0] = {1.0}
+    best[1] = {1.0}
+    assert calibrate.finer(grid, vectors, 1, best) == calibrate.finer(grid, vectors, 1)
+
+
+def test_a_temperature_at_either_end_of_the_grid_is_remarked():
+    names, grid = ["L0", "L1", "L2"], [0.5, 1.0, 1.6]
+    vectors = {"equal": (1.0, 1.0, 1.0), "top_down": (0.5, 1.0, 1.0), "joint": (1.0, 1.6, 1.0)}
+    assert at_the_end(vectors, grid, names) == [
+        "top_down: the temperature of L0, 0.5, is the lowest of the grid",
+        "joint: the temperature of L1, 1.6, is the highest of the grid",
+    ]
+    assert at_the_end({"joint": (0.0, 1.0, 1.0)}, [0.0, *grid], names) == []  # nothing is below 0
+
+
+def test_vectors_that_are_equal_temperatures_were_not_compared():
+    methods = {"equal": "equal", "top_down": "equal", "joint": "joint"}
+    seconds = {"prefill": 0.0, "total": 1.0}
+    made = {"prompt_id": "p", "sample": 0, "output_ids": [1, 2, 3], "first_pass_tokens": 1, "rounds": [], "passes": {}}
+    records = [
+        made | {"method": m, "run_id": "r", "batch_id": f"{m}-p", "seconds": seconds} for m in ("ar", "equal", "joint")
+    ]
+    rows = {r.name: r for r in speed_rows("T1", ["L0"], methods, records)}
+    same = rows["T1: speed, top_down / equal, same run"]
+    assert (same.value, same.low, same.goal, same.n) == (1.0, None, None, None)
+    assert rows["T1: speed, joint / equal"].goal == 1 - MARGIN
 
 
 def test_a_deep_chain_is_climbed_to_a_vector_that_no_single_change_betters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -12,6 +13,7 @@ from experiments.calibrate_config import read_config
 from experiments.calibrate_runs import overrides
 from experiments.run import CONF
 from experiments.schema import plain_config, run_spec
+from ssd.bench.loading import Loader
 from ssd.bench.method_spec import EdgeSpec
 from ssd.bench.records import read_run
 from ssd.bench.spec import ChainSpec, LevelSpec
@@ -157,6 +159,7 @@ def test_wrong_settings_are_refused_before_anything_is_loaded(arguments, words):
     [
         ("{gamma: 2, verification: block}", "a", r"chain\.edges\[0\]\.verification: 'block'"),
         ("{gamma: 2, window: confidence, window_value: 0.5}", "a", r"chain\.edges\[0\]: edge\.window: 'confidence'"),
+        ("{gamma: 2}", "a', temperature: 0.4, dtype: 'float32", r"chain\.levels\[0\]\.temperature: 0\.4; a calibrated"),
         ("{gamma: 2}", "ngram", r"chain\.levels\[0\]: 'ngram' is a look-up"),
     ],
 )
@@ -171,6 +174,8 @@ def test_one_temperature_or_several():
     spec, chain = read_config(CONF / "calibrate.yaml", ["sampling.temperature=1"])
     assert spec.sampling.temperature == (1.0,)
     assert spec.saved(0.7, "joint").name == "calibrated_smollm2_T0.7_joint.yaml"
+    filtered, _ = read_config(CONF / "calibrate.yaml", ["sampling.top_k=5", "sampling.top_p=0.9"])
+    assert filtered.saved(0.7, "joint").name == "calibrated_smollm2_T0.7_top_k5_top_p0.9_joint.yaml"
     assert len(chain.levels) == 3
     spec, _ = read_config(CONF / "calibrate.yaml", [])
     assert spec.sampling.temperature == (0.0, 0.5, 0.7, 1.0, 1.3)
@@ -199,12 +204,18 @@ def test_the_command_leaves_vectors_maps_and_rows(tmp_path, capsys):
             "chain=tiny_triple", f"chain/temperatures=calibrated_tiny_triple_T0.7_{vector}", folder=tmp_path
         )
         assert [x.temperature for x in found.chain.levels] == [*data["vectors"][vector][:-1], None]
-        greedy = read_temperatures(saved / f"calibrated_tiny_triple_T0_{vector}.yaml")
-        assert greedy.levels == (None, None, None)
+    assert not list(saved.glob("*_T0_*"))  # a greedy row has nothing to choose
     for pair in ("L0→L1", "L0→L2", "L1→L2"):
         assert summary.row(f"T0.7: alpha {pair}, best cell - equal, calibration texts").value >= 0
-    assert summary.row("T0.7: speed, joint / equal").goal == 0.995
-    assert summary.row("T0: speed, joint / equal").value == 1.0  # a greedy row has nothing to choose
+    same = data["vectors"]["joint"] == data["vectors"]["equal"]
+    speed = summary.row(f"T0.7: speed, joint / equal{', same run' if same else ''}")
+    assert speed.goal == (None if same else 0.995)
+    assert summary.row("T0: speed, joint / equal, same run").value == 1.0
+    with gzip.open(folder / "T0.7" / "cells_by_task_and_position.jsonl.gz", "rt") as lines:
+        split = [json.loads(line) for line in lines]
+    key = ("draft", "verifier", "draft_temperature", "verifier_temperature")
+    assert {tuple(c[k] for k in key) for c in split if "task" in c} == {tuple(c[k] for k in key) for c in data["cells"]}
+    assert data["busy_elsewhere"] is None or 0 <= data["busy_elsewhere"] <= 1
     speeds = data["predicted_tokens_per_second"]
     assert summary.row("T0.7: predicted speed, joint / equal").value == speeds["joint"] / speeds["equal"]
 
@@ -220,3 +231,48 @@ def test_a_profile_may_be_read_and_nothing_measured(tmp_path):
     assert summary.runs[0].endswith("T0.7/calibration.json")
     assert not (tmp_path / "raw").exists()
     assert not any("speedup" in row.name for row in summary.rows)
+
+
+def given(tmp_path, batch=1, sources=(None, None, None)):
+    """A profile file of three levels with passes of so many rows."""
+    times = [{"width": w, "batch": batch, "seconds": 0.01} for w in (1, 8)]
+    levels = [{"name": f"L{k}", "seconds": times, "source": s} for k, s in enumerate(sources)]
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"schema": 1, "levels": levels, "busy": True, "busy_elsewhere": 0.25}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ({"batch": 4}, r"profile: .*profile\.json: level L0: no pass was measured for batch 1"),
+        (
+            {"sources": ("random:other", None, None)},
+            r"profile: .*profile\.json is of another chain: L0 is 'random:other'",
+        ),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused_before_weights_are_read(tmp_path, monkeypatch, profile, words):
+    monkeypatch.setattr(Loader, "chain", lambda *_: pytest.fail("weights were read"))
+    with pytest.raises(ValueError, match=words):
+        calibrate.main([*SMALL, f"results_dir={tmp_path}", f"profile={given(tmp_path, **profile)}"])
+
+
+def test_one_temperature_keeps_the_rows_of_others_and_removes_records_that_it_does_not_make(tmp_path, capsys):
+    small = [*SMALL, f"results_dir={tmp_path}", f"temperatures_dir={tmp_path}", f"profile={given(tmp_path)}"]
+    small += ["evaluate=false", "tune.limit=2", "samples=1"]
+    folder = tmp_path / "calibrate"
+    assert calibrate.main([*small, "sampling.temperature=0.7"]) == 0
+    assert "25% of the machine was busy with something else" in capsys.readouterr().out
+    before = read_summary(folder / "summary.json")
+    (folder / "T0.5").mkdir()
+    (folder / "T0.5" / "run.json").write_text("{}")  # of an earlier call that measured
+    assert calibrate.main([*small, "sampling.temperature=0.5"]) == 0
+    assert not (folder / "T0.5" / "run.json").exists()
+    both = read_summary(folder / "summary.json")
+    assert [p.rsplit("/", 2)[-2] for p in both.runs] == ["T0.5", "T0.7"]
+    assert [r for r in both.rows if r.name.startswith("T0.7")] == before.rows
+    assert any(r.name.startswith("T0.5") for r in both.rows)
+    assert calibrate.main([*small, "sampling.temperature=0.5", "refine=1"]) == 0  # other settings
+    assert "T0.7: its rows leave the summary" in capsys.readouterr().out
+    assert not any(r.name.startswith("T0.7") for r in read_summary(folder / "summary.json").rows)

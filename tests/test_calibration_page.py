@@ -61,6 +61,34 @@ def test_the_tables_of_the_page_are_the_rows_of_the_summaries():
     assert control[2] == "| L1→L2, exactly: in the chain - alone | -0.010 | 0.4 | no dependence seen |"
 
 
+def test_overlaps_stand_beside_counts_where_there_are_any():
+    where = "L1→L2, in the chain, exactly"
+    rows = [
+        Row(f"alpha {where}", 0.6, "share", 0.5, 0.7, 24),
+        Row(f"alpha {where} - alone", -0.01, "share", -0.05, 0.03, 24),
+        Row(f"overlap {where}", 0.61, "share", 0.6, 0.62, 24),
+        Row(f"overlap {where} - alone", 0.002, "share", None, None, 24),
+        Row("control L1→L2, exactly: in the chain - alone, alpha", -0.01, "share", n=24),
+        Row("control L1→L2, exactly: in the chain - alone, overlap", 0.002, "share", -0.01, 0.01, 24),
+        Row("control L1→L2, exactly: in the chain - alone, p-value", 0.4, "probability", n=3),
+    ]
+    head, _, line = edge_table(Summary([], rows)).splitlines()
+    assert head.split(" | ")[2:6] == ["alpha", "alpha - alone", "overlap", "overlap - alone"]
+    assert line.split(" | ")[4:6] == ["0.610 [0.600, 0.620]", "+0.002"]
+    assert control_table(Summary([], rows)).splitlines()[2] == (
+        f"| L1→L2, exactly: in the chain - alone | -0.010 | +0.002 [-0.010, +0.010] | 0.4 | {MISSING} |"
+    )
+
+
+def test_a_run_that_was_not_compared_is_called_the_same():
+    rows = [
+        Row("T0.7: temperature of L0, joint", 0.7, "temperature"),
+        Row("T0.7: predicted speed, joint / equal", 1.0, "x"),
+        Row("T0.7: speed, joint / equal, same run", 1.0, "x"),
+    ]
+    assert vector_table(Summary([], rows)).splitlines()[-1] == "| T0.7 | joint | 0.7 | 1.000 | same run |"
+
+
 def test_the_page_is_rewritten_between_its_marks_only():
     page = PAGE.read_text(encoding="utf-8")
     head, tail = page.split(BEGIN)[0], page.split(END)[1]

@@ -78,6 +78,12 @@ def test_own_temperatures_stay_unless_the_texts_exclude_that_nothing_is_gained(w
     assert found.gain == (found.tried_gain if leaves else 1.0)
 
 
+def test_a_single_text_is_no_reason_to_leave_the_own_temperatures():
+    found = choose_temperatures(read_inputs(planted(PAIR, BETTER, texts=1), "test"), SEARCH)["L0", "L2"]
+    assert (found.vector, found.gain, found.tried, found.low) == ((1.0, 1.0), 1.0, (0.5, 1.0), None)
+    assert found.tried_gain > 1.05
+
+
 def test_a_sharper_middle_level_pays_only_where_the_level_below_matters():
     """It accepts .25 more from L0 and loses a little at the target: worth it if its own passes are dear."""
     gains = {"L0→L1": {(0.5, 0.5): 0.25, (1.0, 0.5): 0.25}, "L1→L2": {(0.5, 1.0): -0.06}}
@@ -205,5 +211,5 @@ def test_a_wrong_section_is_named(change, words):
 
 @pytest.mark.parametrize("value", ["[0]", "0.5", "[hot]"])
 def test_wrong_factors_are_named(value):
-    with pytest.raises(ValueError, match="temperature_factors: expected a list of numbers > 0"):
+    with pytest.raises(ValueError, match="temperature_factors: expected a list of finite numbers > 0"):
         command.check_plan(command.read_config(command.CONFIG, [f"temperature_factors={value}"]))

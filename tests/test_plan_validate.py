@@ -67,7 +67,9 @@ def test_a_wrong_group_is_named(data, words):
 
 @pytest.mark.parametrize("levels", [[0, 1], [2, 0], [0, 5], [0, 0, 2]])
 def test_levels_end_with_the_target_in_order(levels):
-    (group,) = parse_groups([GROUP | {"methods": [{"levels": levels, "gammas": [1] * (len(levels) - 1)}]}])
+    wrong = {"levels": levels, "gammas": [1] * (len(levels) - 1)}
+    right = [{"levels": [0, 2], "gammas": [g]} for g in (1, 2, 3)]
+    (group,) = parse_groups([GROUP | {"methods": [*right, wrong]}])
     with pytest.raises(ValueError, match="no ascending choice of"):
         check_levels(group, ["ngram", 0, 1, 2])
 

@@ -36,6 +36,26 @@ def counted(records: Sequence[Record], edge: int, first_only: bool = False) -> C
     return found
 
 
+def expected(records: Sequence[Record], edge: int, first_only: bool = False) -> Counts:
+    """The same with each token's overlap, its chance to pass, for whether it passed: without the noise of the draws.
+
+    Raises:
+        ValueError: as ``counted``, or if a tested token comes without its overlap.
+    """
+    found = {}
+    for (prompt,), own in group_by(records, "prompt_id").items():
+        chances: list[float | None] = []
+        for _, entry in rounds_of(own, edge):
+            if entry["tested"] is None:
+                raise ValueError(f"edge {edge}: under block verification no single token is tested")
+            chances += [chance for _, chance in tested_tokens(entry)][: 1 if first_only else None]
+        known = [chance for chance in chances if chance is not None]
+        if len(known) < len(chances):
+            raise ValueError(f"edge {edge}: prompt {prompt!r} has tested tokens without an overlap")
+        found[str(prompt)] = (float(sum(known)), float(len(known)))
+    return found
+
+
 def counted_by_fate(records: Sequence[Record], edge: int) -> dict[str, Counts]:
     """``counted`` for the tokens of each fate one level below; fates that no token has are left out."""
     by_prompt = {str(p): acceptance_by_fate(own, edge) for (p,), own in group_by(records, "prompt_id").items()}
@@ -55,6 +75,11 @@ def difference(ours: Counts, theirs: Counts) -> Estimate:
     """Alpha of ours minus alpha of theirs, the same prompts drawn for both."""
     table = [(*ours[p], *theirs[p]) for p in _shared(ours, theirs)]
     return paired_bootstrap(lambda t: ratio_of_totals(t[..., :2]) - ratio_of_totals(t[..., 2:]), table)
+
+
+def can_reject(prompts: int) -> bool:
+    """Whether the test of ``same_law`` can find a dependence: of 2^prompts ways to swap, two are the most extreme."""
+    return 2.0 ** (1 - prompts) <= FALSE_ALARMS
 
 
 class Comparison(NamedTuple):
@@ -79,15 +104,17 @@ def same_law(ours: Counts, theirs: Counts, draws: int = DRAWS, seed: int = 0) ->
     wrong that often, whatever the counts' distribution.
 
     Raises:
-        ValueError: if the prompts differ.
+        ValueError: if the prompts differ, or a run has no tested token.
     """
     names = _shared(ours, theirs)
     table = np.array([(ours[p], theirs[p]) for p in names])  # [P, 2 runs, 2]
+    if not (table[..., 1].sum(0) > 0).all():
+        raise ValueError(f"prompts: of {len(names)} none has a tested token in one of the two runs; nothing to compare")
     swap = np.random.default_rng(seed).integers(0, 2, size=(draws, len(names))).astype(bool)
     seen = _gap(table.sum(0)[None])
     first = np.where(swap[..., None], table[:, 1], table[:, 0]).sum(1)  # [draws, 2]
     totals = np.stack([first, table.sum((0, 1)) - first], axis=1)
-    as_large = np.abs(_gap(totals)) >= abs(float(seen[0])) - 1e-12
+    as_large = ~(np.abs(_gap(totals)) < abs(float(seen[0])) - 1e-12)  # a side left without tokens counts as large
     return Comparison(float(seen[0]), (1 + int(as_large.sum())) / (1 + draws), len(names))
 
 

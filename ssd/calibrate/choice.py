@@ -40,14 +40,14 @@ def equal(levels: int, target: float) -> Vector:
 def top_down(table: OverlapTable, levels: int, target: float) -> Vector:
     """Each draft level at the temperature that its verifier, whose own is settled first, accepts most of.
 
-    A level stays at its verifier's temperature unless the interval of the gain over prompts lies above 0. With
-    a single prompt, which has no interval, the best is taken, of equally good ones the nearest.
+    A level stays at its verifier's temperature unless the interval of the gain over prompts lies above 0. A single
+    prompt has no interval, and so changes nothing. Where the verifier's own temperature was not tried, the best is
+    taken.
     """
     vector: Vector = (target,)
     for k in reversed(range(levels - 1)):
         above = vector[0]
-        found = [c for c in table.sums if c[:2] == (k, k + 1) and c.verifier_temperature == above]
-        best = max(found, key=lambda c: (table.value(c), -abs(c.draft_temperature - above)))
+        best = table.best_draft(k, k + 1, above)
         same = Cell(k, k + 1, above, above)
         if best != same and same in table.sums and not exceeds(table.difference(best, same), 0.0):
             best = same
@@ -59,7 +59,7 @@ def joint(table: OverlapTable, levels: int, target: float, speed: Speed) -> Vect
     """The temperatures with most predicted tokens per second.
 
     All stay equal unless the interval over prompts of the predicted speed, divided by that of equal temperatures,
-    lies above 1; a single prompt has no interval.
+    lies above 1; a single prompt has no interval, and so changes nothing.
 
     Up to two draft levels every vector in the table is tried. Deeper chains change one level at a time, from
     all equal and from ``top_down``, until no single change is an improvement.
@@ -74,9 +74,8 @@ def joint(table: OverlapTable, levels: int, target: float, speed: Speed) -> Vect
 
 
 def exceeds(gain: Estimate, nothing: float) -> bool:
-    """Whether a gain is more than ``nothing``, by its interval where it has one."""
-    end = gain.value if gain.low is None else gain.low
-    return end is not None and end > nothing
+    """Whether the interval of a gain lies above ``nothing``; without an interval it is not known to."""
+    return gain.low is not None and gain.low > nothing
 
 
 def predicted_gain(table: OverlapTable, ours: Vector, theirs: Vector, speed: Speed) -> Estimate:

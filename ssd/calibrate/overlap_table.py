@@ -60,6 +60,17 @@ class OverlapTable:
         total = self.rows(cell).sum(0)
         return float(total[0] / total[1])
 
+    def best_draft(self, draft: int, verifier: int, temperature: float) -> Cell:
+        """The cell of most overlap with the verifier at ``temperature``, of equally good ones the draft's nearest.
+
+        Raises:
+            ValueError: if no such cell was measured.
+        """
+        tried = [c for c in self.sums if c[:2] == (draft, verifier) and c.verifier_temperature == temperature]
+        if not tried:
+            raise ValueError(f"overlaps: nothing was measured of {draft} drafting for {verifier} at {temperature}")
+        return max(tried, key=lambda c: (self.value(c), -abs(c.draft_temperature - temperature)))
+
     def alpha(self, cell: Cell, task: str | None = None, bin_index: int | None = None) -> Estimate:
         """Mean overlap with its interval over prompts."""
         return paired_bootstrap(ratio_of_totals, self.rows(cell, task, bin_index))

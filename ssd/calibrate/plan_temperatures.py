@@ -27,8 +27,8 @@ def choose_temperatures(inputs: PlanInputs, search: Search) -> dict[tuple[str, .
 
     Each vector is taken at its own best draft lengths and window. The levels keep their own temperatures unless the
     interval over texts of the predicted speed, divided by that at the own temperatures, lies above 1; the draft
-    lengths of both stay then as they are. A single text has no interval; where several have none, because a look-up
-    proposed nothing in some, the own temperatures stay.
+    lengths of both stay then as they are. Where there is no interval, as for a single text or where a look-up proposed
+    nothing in some, the own temperatures stay.
 
     Up to two draft levels every vector is tried. Deeper chains choose temperatures and draft lengths in turns, from
     the own temperatures on, until neither change is faster.
@@ -96,7 +96,7 @@ def _choose(chain: _Chain) -> Chosen:
     if plan is None or plan.prediction.seconds_per_token >= start.prediction.seconds_per_token:
         return Chosen(chain.own)
     gain = chain.gain((vector, plan), (chain.own, start))
-    kept = exceeds(gain, 1.0) and (gain.low is not None or gain.n == 1)
+    kept = exceeds(gain, 1.0)
     value = start.prediction.seconds_per_token / plan.prediction.seconds_per_token
     return Chosen(vector if kept else chain.own, value if kept else 1.0, vector, value, gain.low, gain.high)
 

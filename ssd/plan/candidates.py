@@ -60,6 +60,11 @@ class Plan:
         """The acceptance of a pair in this plan; ``None`` if it is none of its edges."""
         return dict(zip(itertools.pairwise(self.names), self.acceptance, strict=True)).get(pair)
 
+    @property
+    def idles(self) -> bool:
+        """Whether a level of it never drafts anything, so that it is another, shorter chain."""
+        return min(self.prediction.passes_per_token) <= IDLE
+
     def __str__(self) -> str:
         return "→".join(self.names) + (f" gamma={','.join(map(str, self.gammas))}" if self.edges else " (AR)")
 
@@ -141,5 +146,23 @@ def neighbours(gammas: Sequence[int], largest: int) -> Iterator[tuple[int, ...]]
 
 def _seconds(plan: Plan) -> float:
     """Seconds per token, infinite where a level never runs."""
-    idle = min(plan.prediction.passes_per_token) <= IDLE
-    return math.inf if idle else plan.prediction.seconds_per_token
+    return math.inf if plan.idles else plan.prediction.seconds_per_token
+
+
+def label(plan: Plan) -> str:
+    """How tables and records call a plan: levels, draft lengths, windows other than ``at_least``, temperatures."""
+    if not plan.edges:
+        return f"{plan.names[0]} alone"
+    own = drawn_at(plan)
+    return f"{'→'.join(plan.names)} [{lengths(plan, plan.gammas)}]" + (f" at {own}" if own else "")
+
+
+def lengths(plan: Plan, gammas: Sequence[int]) -> str:
+    """Draft lengths from the lowest edge up, each with its window where that is not ``at_least``."""
+    edges = zip(gammas, plan.edges, strict=True)
+    return ", ".join(f"{g}" if e.window == "at_least" else f"{g} {e.window}" for g, e in edges)
+
+
+def drawn_at(plan: Plan) -> str:
+    """Temperatures of the draft levels where the plan changes them, the look-up left out; else nothing."""
+    return ", ".join(f"{t:g}" for t in (plan.temperatures or ())[:-1] if t is not None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, sub_chains
+from ssd.plan.candidates import LARGEST_GAMMA, Plan, best_gammas, label, sub_chains
 from ssd.plan.chain_recursion import Memo
 from ssd.plan.inputs import Pair, PlanInputs, pair_name
 from ssd.plan.insertion import insertion
@@ -63,19 +63,28 @@ class Search:
 def ranking(inputs: PlanInputs, search: Search, choices: Choices | None = None) -> Ranking:
     """Every sub-chain whose acceptance is known, fastest first, those that do not fit last.
 
-    A chain counts with the faster of its schedules, and at the temperatures in ``choices`` where it stands there.
+    A chain of which a level never drafts anything, at any draft lengths and under any window searched, is left out: it
+    is another, shorter one. A chain counts with the faster of its schedules, and at the temperatures in ``choices``
+    where it stands there.
     """
-    plans, unknown = [], {}
+    plans, unknown, idle = [], {}, []
     memo: Memo = {}
     for names in sub_chains(inputs.profile.names):
         missing = [pair_name(p) for p in itertools.pairwise(names) if p not in inputs.pairwise]
         if missing:
             unknown[names] = missing
             continue
+        profile = inputs.profile.select(names)
+        if profile.levels[0].look_up and profile.levels[0].coverage <= 0:
+            idle.append(names)
+            continue
         chosen = choices.get(names) if choices else None
         vector = chosen.vector if chosen is not None and chosen.gain != 1.0 else None
-        acceptance, profile = inputs.acceptance(names, vector), inputs.profile.select(names)
+        acceptance = inputs.acceptance(names, vector)
         plan = best_gammas(profile, acceptance, search.batch, search.windows_of(names), search.largest, memo)
+        if plan.idles:
+            idle.append(names)
+            continue
         ahead = best_pipelined(
             profile, plan.edges, acceptance, inputs.curves, search.budgets, search.batch, search.largest
         )
@@ -85,7 +94,7 @@ def ranking(inputs: PlanInputs, search: Search, choices: Choices | None = None) 
         least = min(p.prediction.bytes or 0 for p in plans)
         raise ValueError(f"memory_limit: {search.memory_limit!r} is too little, the smallest plan needs {least} bytes")
     fitting = [p for p in plans if search.fits(p)]
-    return Ranking(tuple(fitting), tuple(p for p in plans if not search.fits(p)), unknown)
+    return Ranking(tuple(fitting), tuple(p for p in plans if not search.fits(p)), unknown, tuple(idle))
 
 
 def make_plan(inputs: PlanInputs, search: Search, choices: Choices | None = None) -> tuple[Ranking, dict[str, Any]]:
@@ -99,6 +108,7 @@ def make_plan(inputs: PlanInputs, search: Search, choices: Choices | None = None
         "memory_limit": search.memory_limit,
         "plans": [entry(p, inputs, p in found.plans, choices.get(p.names)) for p in (*found.plans, *found.too_large)],
         "unknown": [{"levels": list(names), "missing": missing} for names, missing in found.unknown.items()],
+        "idle": [list(names) for names in found.idle],
         "acceptance": {
             pair_name(p): {"alpha": inputs.alphas[p], "first": model.at(0, "plain"), "origin": inputs.origins[p]}
             for p, model in inputs.pairwise.items()
@@ -108,15 +118,6 @@ def make_plan(inputs: PlanInputs, search: Search, choices: Choices | None = None
         "second_columns": second_columns(inputs, search, choices, top),
     }
     return found, data
-
-
-def label(plan: Plan) -> str:
-    """How tables and records call a plan: levels, draft lengths, windows other than ``at_least``, temperatures."""
-    if not plan.edges:
-        return f"{plan.names[0]} alone"
-    parts = [f"{e.gamma}" if e.window == "at_least" else f"{e.gamma} {e.window}" for e in plan.edges]
-    own = [f"{t:g}" for t in (plan.temperatures or ())[:-1] if t is not None]
-    return f"{'→'.join(plan.names)} [{', '.join(parts)}]" + (f" at {', '.join(own)}" if own else "")
 
 
 def entry(plan: Plan, inputs: PlanInputs, fits: bool, chosen: Chosen | None) -> dict[str, Any]:
@@ -199,10 +200,9 @@ def insertions(inputs: PlanInputs, search: Search) -> list[dict[str, Any]]:
 def sensitivity(comparison: Comparison, first: Plan, second: Plan) -> list[dict[str, Any]]:
     """What changes the order of two plans, each input alone: acceptance of a pair, pass time of a level.
 
-    Of acceptance also with draft lengths chosen again at every rate. Nothing unless both plans are serial.
+    Of acceptance also with draft lengths chosen again at every rate. It is the order of their serial predictions, which
+    ``schedule`` of every row says: the pipelined ones are simulated, and a search for a change would find their noise.
     """
-    if "pipelined" in (first.schedule, second.schedule):
-        return []
     anew = replace(comparison, reoptimise=True)
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(first.names), *itertools.pairwise(second.names)]))
     rows: list[dict[str, Any]] = []
@@ -212,7 +212,7 @@ def sensitivity(comparison: Comparison, first: Plan, second: Plan) -> list[dict[
         rows.append({"input": "alpha", "of": pair_name(pair), "change": change, "change_lengths_anew": again})
     for name in dict.fromkeys([*first.names, *second.names]):
         rows.append({"input": "latency", "of": name, "factor": flip_by_latency(comparison, first, second, name)})
-    between = {"first": label(first), "second": label(second)}
+    between = {"first": label(first), "second": label(second), "schedule": "serial"}
     return [between | row for row in rows]
 
 

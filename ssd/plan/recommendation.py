@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ssd.plan.candidates import Plan
+from ssd.plan.candidates import Plan, drawn_at, lengths
 from ssd.plan.inputs import Pair, pair_name
 from ssd.plan.published_speeds import AR, SPEEDS
 from ssd.plan.sensitivity import Comparison, flip_by_alpha, flip_by_latency
@@ -21,11 +21,13 @@ class Ranking:
         plans: those that fit, fastest first; AR is among them where it fits.
         too_large: those that do not.
         unknown: pairs that are missing, by chains that could not be planned for want of them.
+        idle: chains left out because one of their levels never drafts anything.
     """
 
     plans: tuple[Plan, ...]
     too_large: tuple[Plan, ...]
     unknown: dict[tuple[str, ...], list[str]]
+    idle: tuple[tuple[str, ...], ...] = ()
 
 
 def recommend(found: Ranking, comparison: Comparison, chosen: Chosen | None = None) -> str:
@@ -41,6 +43,7 @@ def recommend(found: Ranking, comparison: Comparison, chosen: Chosen | None = No
         sentences = [
             f"Use {name(top)}: predicted {_x(top)} the speed of {target} alone.",
             _pipelined(top),
+            _at_the_limit(top, comparison.largest),
             _tempered(top, chosen),
             _above_print(top),
             *_why_not_longer(found, comparison),
@@ -52,16 +55,32 @@ def recommend(found: Ranking, comparison: Comparison, chosen: Chosen | None = No
     if found.unknown:
         chains = ", ".join("→".join(names) for names in found.unknown)
         sentences.append(f"Not planned, because an acceptance is unknown: {chains}.")
+    if found.idle:
+        chains = ", ".join("→".join(names) for names in found.idle)
+        sentences.append(f"Not planned, because one of its levels would never draft anything: {chains}.")
     return " ".join(s for s in sentences if s)
 
 
 def name(plan: Plan) -> str:
-    """Levels, and draft lengths under the faster schedule, in words."""
+    """Levels, draft lengths under the faster schedule, windows and temperatures, as in its label but in words."""
     if not plan.edges:
         return f"{plan.names[0]} alone"
+    own = drawn_at(plan)
+    at = f" at temperatures {own}" if own else ""
+    return f"{'→'.join(plan.names)} with gamma {lengths(plan, _gammas(plan))}{at}"
+
+
+def _gammas(plan: Plan) -> tuple[int, ...]:
+    """Draft lengths under the faster schedule."""
     own = plan.pipelined
-    gammas = own.gammas if own is not None and plan.schedule == "pipelined" else plan.gammas
-    return f"{'→'.join(plan.names)} with gamma {', '.join(map(str, gammas))}"
+    return own.gammas if own is not None and plan.schedule == "pipelined" else plan.gammas
+
+
+def _at_the_limit(top: Plan, largest: int) -> str:
+    """A remark where a longer draft was not tried and might be better."""
+    if largest not in _gammas(top):
+        return ""
+    return f"A draft length stands at the limit, {largest}: longer ones were not tried."
 
 
 def _pipelined(top: Plan) -> str:
@@ -71,7 +90,7 @@ def _pipelined(top: Plan) -> str:
     own = top.pipelined
     return (
         f"That is the pipelined schedule on {own.devices} devices with {own.budget} rows drafted ahead; the serial one "
-        f"is at {top.prediction.speedup:.2f}x with gamma {', '.join(map(str, top.gammas))}."
+        f"is at {top.prediction.speedup:.2f}x with gamma {lengths(top, top.gammas)}."
     )
 
 
@@ -107,6 +126,7 @@ def _why_alone(found: Ranking, comparison: Comparison) -> list[str]:
     draft, target = comparison.profile.select(pair.names).levels
     own = target.at(1, comparison.batch)
     cost, wider = draft.at(1, comparison.batch) / own, target.at(2, comparison.batch) / own - 1
+    wider = max(0.0, wider)  # two timed passes may differ the other way by noise
     need, has = cost + wider, pair.acceptance[0].at(0, "plain")
     reason = (
         f"A draft token of {draft.name} costs {cost:.2f} of a pass of {target.name} and {wider:.2f} more to check it"
@@ -148,9 +168,12 @@ def _why_level(found: Ranking, comparison: Comparison, level: str) -> str:
 
 
 def _would_change(comparison: Comparison, top: Plan, rival: Plan, levels: Sequence[str]) -> str:
-    """Which acceptance or pass time of these levels would put the rival first; nothing unless both are serial."""
+    """Which acceptance or pass time of these levels would put the rival first in the serial predictions."""
+    serial = ""
     if "pipelined" in (top.schedule, rival.schedule):
-        return ""
+        serial = "under the serial schedule, "
+        if comparison.seconds(top) >= comparison.seconds(rival):
+            return "; under the serial schedule the order is the other one"
     ways = []
     pairs: list[Pair] = list(dict.fromkeys([*itertools.pairwise(top.names), *itertools.pairwise(rival.names)]))
     for pair in pairs:
@@ -166,8 +189,8 @@ def _would_change(comparison: Comparison, top: Plan, rival: Plan, levels: Sequen
         if factor is not None:
             ways.append(f"passes of {level} {factor:.2f} times as long")
     if not ways:
-        return "; no change of one acceptance or pass time of it alone would reverse that"
-    return f"; {', or '.join(ways)} would reverse that"
+        return f"; {serial}no change of one acceptance or pass time of it alone would reverse that"
+    return f"; {serial}{', or '.join(ways)} would reverse that"
 
 
 def _x(plan: Plan) -> str:
