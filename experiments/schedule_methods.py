@@ -53,7 +53,7 @@ def variants(families: Mapping[str, FamilySpec], ahead: Sequence[Any], cores: Se
     for name, family in families.items():
         for edges in family.edges:
             base = MethodSpec(levels=family.levels, edges=edges)
-            made = [(BOTH, base), (ONE, replace(base, cores=(cores[0],)))]
+            made = [(BOTH, replace(base, cores=tuple(cores))), (ONE, replace(base, cores=(cores[0],)))]
             made += [(EACH, replace(base, schedule="pipelined", pipeline=layout)) for layout in layouts]
             found += [Variant(name, where, len(found) + i, method) for i, (where, method) in enumerate(made)]
     return found
@@ -61,7 +61,10 @@ def variants(families: Mapping[str, FamilySpec], ahead: Sequence[Any], cores: Se
 
 def alone(cores: Sequence[int]) -> dict[str, MethodSpec]:
     """The target alone, on all cores and on one."""
-    return {AR[BOTH]: MethodSpec(levels=(-1,)), AR[ONE]: MethodSpec(levels=(-1,), cores=(cores[0],))}
+    return {
+        AR[BOTH]: MethodSpec(levels=(-1,), cores=tuple(cores)),
+        AR[ONE]: MethodSpec(levels=(-1,), cores=(cores[0],)),
+    }
 
 
 def chosen(found: Sequence[Variant], records: Sequence[Mapping[str, Any]]) -> list[Variant]:

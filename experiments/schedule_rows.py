@@ -48,17 +48,17 @@ def without_waiting(records: Sequence[Record]) -> float:
 def together(traces: Sequence[Trace]) -> float | None:
     """Share of the time in which target and drafts both have work that both are in a pass.
 
-    Both have work from the beginning of a verification, or of the first pass ahead that follows it if that is
-    later, until the verification or the last pass of that attempt ends, whichever is first.
+    Both have work from the beginning of a verification until it or the last pass of what is drafted ahead
+    meanwhile ends, whichever is first.
     """
     both = has_work = 0.0
     for trace in traces:
         top = len(trace.levels) - 1
         ahead = sorted((s for s in trace.spans if s.level < top and s.ahead), key=lambda s: s.start)
         for check in (s for s in trace.lane(top) if s.what == "verify"):
-            own = [s for s in ahead if check.start - 0.005 <= s.start < check.end]
+            own = [s for s in ahead if s.end > check.start and s.start < check.end]
             if own:
-                begin, end = max(check.start, own[0].start), min(check.end, max(s.end for s in own))
+                begin, end = check.start, min(check.end, max(s.end for s in own))
                 has_work += end - begin
                 both += sum(max(0.0, min(s.end, end) - max(s.start, begin)) for s in own)
     return both / has_work if has_work else None

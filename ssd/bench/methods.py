@@ -56,7 +56,7 @@ class ChainMethod:
 
     def generate(self, requests: Sequence[Request]) -> list[Generation]:
         """See ``Method.generate``; one call decodes ``requests`` as one batch."""
-        if self.workers is not None and self._pipeline is None:
+        if self.workers is not None and (self._pipeline is None or self._pipeline.is_closed):
             self._pipeline = Pipeline(self.chain, self.workers)
         with pinned(self.cores):
             self._clock = PassClock(self.chain.devices)

@@ -81,7 +81,7 @@ class PassClock:
         self._passes[level].append(_Pass(mark, end, tokens, rows, self.task))
         if ends_prefill and self._prefill_end is None:
             if self._cuda[level]:
-                torch.cuda.synchronize(self._devices[level])
+                _wait(self._devices[level])
             self._prefill_end = self.now()
             self._before_prefill_end = [len(m) for m in self._passes]
 
@@ -109,7 +109,7 @@ class PassClock:
     def end(self) -> None:
         """The batch is done; what follows is not timed."""
         for device in {d for d in self._devices if d.type == "cuda"}:
-            torch.cuda.synchronize(device)
+            _wait(device)
         self._total = self.elapsed()
 
     def finish(self) -> tuple[Seconds, tuple[Passes, ...]]:
@@ -160,3 +160,8 @@ class PassClock:
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._devices[level]))
         return event
+
+
+def _wait(device: torch.device) -> None:
+    """Until what this thread has asked of a CUDA device is done; workers that draft ahead have streams of their own."""
+    torch.cuda.current_stream(device).synchronize()

@@ -185,8 +185,8 @@ class Generation:
         first_pass_tokens: tokens emitted by the first target pass, which no decode rate counts.
         arrivals: seconds from the call to the moment each target round's tokens were known,
             as (seconds, tokens known so far).
-        ahead: per edge, rounds of the batch whose draft had been made ahead and rounds for which other outcomes
-            had been prepared; empty under the serial schedule.
+        ahead: per edge, rounds of the batch whose draft had been made ahead and rounds whose had not though it
+            could have been; empty under the serial schedule.
         synthetic: drafts were accepted at imposed rates, so the tokens are no output of any model.
     """
 

@@ -47,7 +47,8 @@ class Reply:
         tokens: per row.
         probs: [B, W, V] laws the tokens were drawn from; ``None`` if they are point masses.
         rounds: per row, the rounds of lower edges that made the draft.
-        ready: per row, whether it had been made ahead; ``None``: no outcome had been prepared for.
+        ready: per row, whether it had been made ahead, which it had not been either where the question came before
+            anything was prepared; ``None``: it follows no draft that outcomes could have been prepared for.
     """
 
     tokens: list[list[int]]

@@ -20,13 +20,22 @@ def pin(cores: Sequence[int]) -> None:
 
 @contextmanager
 def pinned(cores: Sequence[int]) -> Iterator[None]:
-    """``pin``, and afterwards as before; no cores: nothing is changed."""
+    """``pin``, and afterwards as before; no cores: nothing is changed.
+
+    Raises:
+        ValueError: for cores that this process cannot have, or a system that pins none.
+    """
     if not cores:
         yield
         return
+    if not hasattr(os, "sched_setaffinity"):
+        raise ValueError(f"cores: {list(cores)!r}; this system does not pin processes to cores")
     before, threads = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
-    pin(cores)
     try:
+        with suppress(OSError):  # none of them is there, which the next line says
+            pin(cores)
+        if os.sched_getaffinity(0) != set(cores):
+            raise ValueError(f"cores: {list(cores)!r} are not all among those that this process can have")
         yield
     finally:
         pin(before)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from types import TracebackType
 
 from ssd.core.chain import Chain
@@ -52,6 +53,7 @@ class Pipeline:
         self.groups, cores = check_pipeline(chain, self.settings)
         self._cores: Sequence[int] = cores[-1] if cores else ()
         self.finished, self.intervals = Finished(), list[Interval]()
+        self._turn = Lock()
         self._workers: ProcessWorkers | ThreadWorkers | None
         if cores:
             self._workers = ProcessWorkers(chain, self.groups, self.settings, cores)
@@ -64,30 +66,45 @@ class Pipeline:
 
         Raises:
             ValueError: if ``chain`` is not the one the workers hold.
-            WorkerError: if a worker died; the pipeline is then closed.
+            WorkerError: if a worker died; the pipeline is then closed, as after an interrupt of the program.
+            RuntimeError: while another batch of the pipeline is being decoded.
         """
         if chain is not self.chain:
             raise ValueError(f"schedule: its workers hold another chain than {', '.join(chain.names)}")
+        if not self._turn.acquire(blocking=False):
+            raise RuntimeError("schedule: its workers are at another batch, which has to be finished or closed first")
+        try:
+            with self._batch(requests, clock) as decoder:
+                yield decoder
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _batch(self, requests: Sequence[Request], clock: PassClock) -> Iterator[Decoder]:
+        """Workers that may not know what they are to do next are not kept."""
         if self._workers is None:
             raise WorkerError("schedule: its workers were closed")
         remote = Remote(self._workers.link)
         delay = self.settings.delays[-1] if self.settings.delays else 0.0
+        lost = False
         try:
             with pinned(self._cores):
-                decoder = GroupDecoder(chain, requests, clock, self.groups[-1], remote, delay)
+                decoder = GroupDecoder(self.chain, requests, clock, self.groups[-1], remote, delay)
                 remote.begin(decoder)
-                lost = False
                 try:
                     yield decoder
-                except WorkerError:
-                    lost = True  # nobody is left to finish, and who it was is known
+                except BaseException as error:
+                    lost = not recoverable(error)
                     raise
                 finally:
                     clock.end()
                     if not lost:
+                        lost = True  # until they have said that they are done
                         self._finish(remote, decoder, clock)
-        except WorkerError:
-            self.close()
+                        lost = False
+        except BaseException as error:
+            if lost or not recoverable(error):
+                self.close()
             raise
 
     def _finish(self, remote: Remote, decoder: Decoder, clock: PassClock) -> None:
@@ -100,6 +117,11 @@ class Pipeline:
             for k in range(decoder.top)
             for own in [[i for i in self.intervals if i.level == k + 1]]
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no worker is left."""
+        return self._workers is None
 
     def close(self) -> None:
         """No worker is left."""
@@ -114,3 +136,8 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def recoverable(error: BaseException) -> bool:
+    """Whether an error leaves the line to the workers as it was: no worker is gone, no message was cut in two."""
+    return isinstance(error, (Exception, GeneratorExit)) and not isinstance(error, WorkerError)

@@ -38,6 +38,8 @@ def faster_schedule(
     Raises:
         ValueError: for settings that fit no pipeline, or requests whose decoding takes no time to speak of.
     """
+    if repeats < 1:
+        raise ValueError(f"repeats: expected at least 1, got {repeats!r}")
     pipeline = Pipeline(chain, settings)
     try:
         serial, pipelined = [], []

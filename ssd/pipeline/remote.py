@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import torch
@@ -30,7 +31,14 @@ class Remote:
     def begin(self, decoder: Decoder) -> None:
         """The other worker prepares for the rows of ``decoder``."""
         # Stop strings concern the output, and the tokenizer they need stays here.
-        self.link.send(Begin(tuple(replace(r, stop=()) for r in decoder.requests)))
+        try:
+            self.link.send(Begin(tuple(replace(r, stop=()) for r in decoder.requests)))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            index = next((i for i, r in enumerate(decoder.requests) if r.processors), 0)
+            raise ValueError(
+                f"requests[{index}].processors: cannot be sent to a worker process ({error}); a function of a module can, "
+                f"and workers of kind 'thread' are sent nothing"
+            ) from error
         self._known = torch.full_like(decoder.text, -1)
         self._length = [0] * len(decoder.requests)
 

@@ -81,8 +81,11 @@ class PipelineSettings:
             available: default those this process may run on.
 
         Raises:
-            ValueError: if a core is not there or given twice, or there are fewer cores than workers.
+            ValueError: if a core is not there or given twice, there are fewer cores than workers, or the system pins
+                no process to cores.
         """
+        if available is None and not hasattr(os, "sched_getaffinity"):
+            raise ValueError("pipeline.kind: 'process' has a core for every worker, and this system does not pin any")
         have = sorted(os.sched_getaffinity(0) if available is None else available)
         if self.cores:
             given = [core for own in self.cores for core in own]

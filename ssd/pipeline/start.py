@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -108,9 +109,6 @@ class ThreadWorkers:
 class ProcessWorkers:
     """Workers as processes, each pinned to its cores.
 
-    Attributes:
-        link: to the one that drafts for the target.
-
     Raises:
         WorkerError: if one does not start.
     """
@@ -118,48 +116,67 @@ class ProcessWorkers:
     def __init__(
         self, chain: Chain, groups: Sequence[range], settings: PipelineSettings, cores: Sequence[Sequence[int]]
     ) -> None:
-        context = torch.multiprocessing.get_context("spawn")
         self._processes: list[Any] = []
-        down: Any = None
-        for number, group in enumerate(groups[:-1]):
-            upper, lower = context.Pipe()
-            held = _packed(held_by(chain, group))
-            below = None if down is None else PipeLink(down)
-            arguments = (held, group, number, settings, PipeLink(lower), below, tuple(cores[number]))
-            process = context.Process(target=run_process, args=arguments, daemon=True, name=f"ssd-{number}")
-            process.start()
-            self._processes.append(process)
-            for end in (lower, down):  # the process has its own; ours would keep the line open if it died
-                if end is not None:
-                    end.close()
-            down = upper
-        names = [", ".join(chain.names[k] for k in group) for group in groups[:-1]]
-        watched = {p.sentinel: name for p, name in zip(self._processes, names, strict=True)}
-        self.link = PipeLink(down, watched)
+        self._watched: dict[int, str] = {}
+        self._link: PipeLink | None = None
         try:
+            for number, group in enumerate(groups[:-1]):
+                self._start(chain, group, number, settings, cores[number])
             while self.link.receive() != READY:
                 pass
-        except WorkerError:
-            self.close()
+        except BaseException as error:
+            self._end(patience=0.0)
+            if isinstance(error, WorkerError):
+                raise WorkerError(
+                    f"{error} before it was ready; a script that starts workers has to do so under "
+                    f"`if __name__ == '__main__':`, because they import it"
+                ) from error
             raise
+
+    @property
+    def link(self) -> PipeLink:
+        """To the one that drafts for the target."""
+        assert self._link is not None
+        return self._link
+
+    def _start(self, chain: Chain, group: range, number: int, settings: PipelineSettings, cores: Sequence[int]) -> None:
+        """One more process, above those that there are."""
+        context = torch.multiprocessing.get_context("spawn")
+        upper, lower = context.Pipe()
+        below = self._link
+        arguments = (group, number, settings, PipeLink(lower), below, tuple(cores))
+        process = context.Process(target=run_process, args=arguments, daemon=True, name=f"ssd-{number}")
+        process.start()
+        self._processes.append(process)
+        lower.close()  # the process has its own; ours would keep the line open if it died
+        if below is not None:
+            below.close()
+        self._watched[process.sentinel] = ", ".join(chain.names[k] for k in group)
+        self._link = PipeLink(upper, self._watched)
+        # Not among its arguments: ``start`` would wait for ever to hand them to a process that died.
+        self._link.send(_packed(held_by(chain, group)))
 
     def close(self) -> None:
         """No process is left."""
         with suppress(WorkerError):
             self.link.send(Stop())
+        self._end(PATIENCE)
+
+    def _end(self, patience: float) -> None:
+        """No process is left, those included that have not ended by themselves in as many seconds."""
         for process in self._processes:
-            process.join(PATIENCE)
+            process.join(patience)
             if process.is_alive():
                 process.terminate()
                 process.join(PATIENCE)
             if process.is_alive():
                 process.kill()
                 process.join()
-        self.link.close()
+        if self._link is not None:
+            self._link.close()
 
 
 def run_process(
-    held: bytes,
     group: range,
     number: int,
     settings: PipelineSettings,
@@ -168,8 +185,9 @@ def run_process(
     cores: tuple[int, ...],
 ) -> None:
     """What a worker's process does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; what follows, the caller decides
     pin(cores)
-    chain = torch.load(io.BytesIO(held), weights_only=False)
+    chain = torch.load(io.BytesIO(up.receive()), weights_only=False)
     if down is not None:
         assert down.receive() == READY
     up.send(READY)
