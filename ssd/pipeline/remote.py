@@ -36,8 +36,8 @@ class Remote:
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             index = next((i for i, r in enumerate(decoder.requests) if r.processors), 0)
             raise ValueError(
-                f"requests[{index}].processors: cannot be sent to a worker process ({error}); a function of a module can, "
-                f"and workers of kind 'thread' are sent nothing"
+                f"requests[{index}].processors: cannot be sent to a worker process ({error}); a function of a module "
+                f"can, and workers of kind 'thread' are sent nothing"
             ) from error
         self._known = torch.full_like(decoder.text, -1)
         self._length = [0] * len(decoder.requests)
