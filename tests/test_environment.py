@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
-from ssd.bench.environment import BUSY_LIMIT, BusyMeter, cpu_model, device, git_state, machine_cpu, versions
+from ssd.bench.environment import (
+    BUSY_LIMIT,
+    BusyMeter,
+    cpu_model,
+    cpu_of,
+    device,
+    git_state,
+    machine_cpu,
+    own_cpu,
+    versions,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +44,20 @@ def test_busy_elsewhere(machine, own, expected):
         assert meter.busy_elsewhere is None
     assert meter.busy_elsewhere == (None if expected is None else pytest.approx(expected))
     assert meter.busy is (None if expected is None else expected > BUSY_LIMIT)
+
+
+def test_a_worker_that_still_runs_is_no_other_user_of_the_machine():
+    before = own_cpu() - cpu_of(os.getpid())
+    worker = multiprocessing.get_context("spawn").Process(target=sum, args=(range(10**10),), daemon=True)
+    worker.start()
+    try:
+        while cpu_of(worker.pid) < 0.2:  # ends: the worker computes for minutes
+            time.sleep(0.01)
+        assert own_cpu() - cpu_of(os.getpid()) - before >= 0.2 - 0.05
+    finally:
+        worker.kill()
+        worker.join()
+    assert cpu_of(worker.pid) == 0.0
 
 
 def test_machine_counters_are_read_from_the_kernel_files(tmp_path):

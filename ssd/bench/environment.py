@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
 import subprocess
@@ -101,9 +102,19 @@ def machine_cpu(stat: Path = Path("/proc/stat")) -> tuple[float, int] | None:
 
 
 def own_cpu() -> float:
-    """Seconds of CPU time of this process and of its children that have ended and been waited for."""
+    """Seconds of CPU time of this process, of its workers, and of children that have ended and been waited for."""
+    workers = sum(cpu_of(process.pid) for process in multiprocessing.active_children())
     spent = os.times()
-    return spent.user + spent.system + spent.children_user + spent.children_system
+    return spent.user + spent.system + spent.children_user + spent.children_system + workers
+
+
+def cpu_of(pid: int | None) -> float:
+    """Seconds of CPU time of a process that runs; 0 where that is not known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class BusyMeter:
