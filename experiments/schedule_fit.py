@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.schedule_methods import AR, BOTH, EACH, ONE, Variant
+from experiments.schedule_methods import BOTH, EACH, ONE, Variant
 from ssd.bench.acceptance import Record
 from ssd.bench.draft_positions import acceptance_at
 from ssd.bench.metrics import batches, clock, tokens_per_second
@@ -196,8 +196,3 @@ def mean_tokens(records: Iterable[Record]) -> int:
 def errors(found: Sequence[Simulated], fitted: bool) -> list[float]:
     """Absolute errors of one half."""
     return [abs(s.error) for s in found if s.variant.fitted == fitted]
-
-
-def target_alone(records: Mapping[str, Sequence[Record]]) -> dict[str, float]:
-    """Seconds per token of the target alone, by placement."""
-    return {where: 1 / (tokens_per_second(records[name]) or float("nan")) for where, name in AR.items()}

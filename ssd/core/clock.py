@@ -124,9 +124,8 @@ class PassClock:
             sum(self._between(k, p.start, p.end) for p in passes[skip:])
             for k, (passes, skip) in enumerate(zip(self._passes, self._before_prefill_end, strict=True))
         ]
-        inside, counts, tokens = list(here), [len(p) for p in self._passes], [0] * len(here)
-        for k, own in enumerate(self._passes):
-            tokens[k] = sum(p.tokens for p in own)
+        inside, counts = list(here), [len(own) for own in self._passes]
+        tokens = [sum(p.tokens for p in own) for own in self._passes]
         for i in self._elsewhere:
             inside[i.level] += max(0.0, i.end - max(i.start, decoding))
             counts[i.level] += 1

@@ -69,6 +69,10 @@ class CachedModel:
         width = tokens.shape[1]
         positions = start[:, None] + torch.arange(width, device=self.device)  # [B, T]
         self.cache.slots.place(positions, start.tolist())
+        return self._forward(tokens, positions, keep)
+
+    def _forward(self, tokens: Tensor, positions: Tensor, keep: int) -> Tensor:
+        """The module's logits [B, keep, V] for tokens [B, T] at ``positions`` [B, T], which the cache is aimed at."""
         theirs = self._config._attn_implementation
         self._config._attn_implementation = ATTENTION
         try:

@@ -17,7 +17,7 @@ from ssd.core.sampling import draw
 from ssd.core.verification import translate
 from ssd.core.windows import Block, done
 from ssd.pipeline.branches import Branch, Made, Verification, reply
-from ssd.pipeline.group_decoder import GroupDecoder
+from ssd.pipeline.group_decoder import GroupDecoder, shared_length
 from ssd.pipeline.messages import Ask, Reply
 from ssd.pipeline.outcomes import Guess, OutcomeProfile
 from ssd.pipeline.settings import PipelineSettings
@@ -39,7 +39,6 @@ class Drafter:
         self._since = [0] * batch
         self._end = [len(r.ids) for r in decoder.requests]
         self._verified: dict[int, Verification] = {}
-        self._edge = decoder.chain.edges[self.level]  # between the drafting level and who asks
         self._above = decoder.chain.edges[self.level + 1] if self.level + 1 < decoder.top else None
 
     def hear(self, ask: Ask) -> list[bool]:
@@ -119,8 +118,7 @@ class Drafter:
     def _set_text(self, row: int, text: Tensor) -> None:
         """A row of the decoder has this text; slots of what it had otherwise are forgotten."""
         decoder, length = self.decoder, len(text)
-        other = (decoder.text[row, :length] != text).nonzero()
-        agree = int(other[0]) if len(other) else length
+        agree = shared_length(decoder.text[row, :length], text)
         decoder.text[row, :length] = text
         self._end[row] = length
         for k in decoder.group:

@@ -97,3 +97,9 @@ class GroupDecoder(Decoder):
                 whole[:n] = part
             self.requests, self.settings, self.processors = self._whole
             self.text, self.valid, self.log = text, valid, log
+
+
+def shared_length(one: Tensor, other: Tensor) -> int:
+    """How many leading tokens two texts [N] share."""
+    apart = (one != other).nonzero()
+    return int(apart[0]) if len(apart) else len(one)

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ssd.plan.lookahead import outcome_chances
+
 PRIOR_PASS = (2.0, 1.0)  # draft tokens that passed, and that did not, before any was seen
 PRIOR_RANK = 0.5  # chance of the first guess before any was seen; each further one has half of what is left
 PRIOR_WEIGHT = 4.0  # outcomes that the rank prior counts for
@@ -44,12 +46,7 @@ class OutcomeProfile:
 
     def chances(self, drafted: int) -> list[float]:
         """Chance that 0, 1, .. ``drafted`` tokens are accepted."""
-        out, reach = [], 1.0
-        for i in range(drafted):
-            passed, failed = self._passed[i]
-            out.append(reach * failed / (passed + failed))
-            reach *= passed / (passed + failed)
-        return [*out, reach]
+        return outcome_chances([self._passed[i][0] / sum(self._passed[i]) for i in range(drafted)])
 
     def share(self, rank: int, full: bool) -> float:
         """Chance that the guess of a rank is right, given whether everything was accepted."""

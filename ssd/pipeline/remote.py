@@ -11,20 +11,16 @@ from torch import Tensor
 from ssd.core.decode import Decoder
 from ssd.core.verification import Draft
 from ssd.core.windows import Block
+from ssd.pipeline.group_decoder import shared_length
 from ssd.pipeline.links import Link
 from ssd.pipeline.messages import Ask, Begin, Failed, Finish, Finished, Reply, WorkerError
 
 
 class Remote:
-    """Drafts of one batch from the worker at the other end of a link.
-
-    Attributes:
-        hits, misses: rows of rounds whose draft had, or had not, been made ahead.
-    """
+    """Drafts of one batch from the worker at the other end of a link."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.hits = self.misses = 0
         self._known = torch.empty(0, 0, dtype=torch.int64)
         self._length: list[int] = []
 
@@ -54,7 +50,7 @@ class Remote:
         text = [self._news(decoder.text, i, n) if limits[i] else (0, []) for i, n in enumerate(starts)]
         self.link.send(Ask(starts, limits, parent.tolist(), done, text, decoder.clock.task))
         reply = self._answer()
-        self._count(decoder, k, reply.ready)
+        decoder.clock.note_ahead(k, reply.ready.count(True), reply.ready.count(False))
         decoder.log.include(reply.rounds)
         width = max(map(len, reply.tokens))
         rows = [tokens + [0] * (width - len(tokens)) for tokens in reply.tokens]
@@ -66,8 +62,7 @@ class Remote:
     def _news(self, text: Tensor, row: int, length: int) -> tuple[int, list[int]]:
         """Where a row's text departs from what the other worker knows of it, and the tokens from there on."""
         known = min(self._length[row], length)
-        other = (text[row, :known] != self._known[row, :known]).nonzero()
-        at = int(other[0]) if len(other) else known
+        at = shared_length(text[row, :known], self._known[row, :known])
         self._known[row, at:length] = text[row, at:length]
         self._length[row] = length
         return at, text[row, at:length].tolist()
@@ -78,11 +73,6 @@ class Remote:
             raise reply.error or WorkerError(f"{', '.join(reply.levels)}: {reply.text}")
         assert isinstance(reply, Reply)
         return reply
-
-    def _count(self, decoder: Decoder, k: int, ready: list[bool | None]) -> None:
-        hits, misses = ready.count(True), ready.count(False)
-        decoder.clock.note_ahead(k, hits, misses)
-        self.hits, self.misses = self.hits + hits, self.misses + misses
 
     def finish(self) -> Finished:
         """What ran at the other end, which is free for another batch.

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ssd.core.cache import ATTENTION
 from ssd.core.model import CachedModel
 from ssd.runtime.buckets import bucket_of, check_places, rounded
 from ssd.runtime.graphs import WIDEST, Graphs
@@ -81,17 +80,4 @@ class StaticModel(CachedModel):
         positions = start[:, None] + torch.arange(tokens.shape[1], device=self.device)  # [B, T]
         slots = self.cache.slots
         slots.positions, slots.reach, slots.first = positions, bucket, None
-        theirs = self._config._attn_implementation
-        self._config._attn_implementation = ATTENTION
-        try:
-            out = self.module(
-                input_ids=tokens,
-                position_ids=positions,
-                attention_mask=self._mask(positions),
-                use_cache=True,
-                logits_to_keep=max(keep, 1),
-                **{self._cache_name: self.cache},
-            )
-        finally:
-            self._config._attn_implementation = theirs
-        return out.logits
+        return self._forward(tokens, positions, max(keep, 1))
